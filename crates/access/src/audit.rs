@@ -225,7 +225,8 @@ impl Audit {
 /// The files of the log.
 struct Files {
     storage: Arc<dyn Storage>,
-    file: Option<Box<dyn AppendFile>>,
+    /// The file that is written, with its number.
+    file: Option<(u64, Box<dyn AppendFile>)>,
     file_bytes: u64,
     files_max: usize,
 }
@@ -247,14 +248,17 @@ fn number_of(path: &str) -> Option<u64> {
 
 impl Files {
     /// Begins the next file, and deletes the oldest of too many: all together have a bound in bytes. Files that are shorter,
-    /// because the server has restarted, count by their bytes.
+    /// because the server has restarted, count by their bytes. Empty ones, which failed writes have left, are deleted first.
     async fn next(&mut self) -> Result<(), StorageError> {
         self.file = None;
         let listed = self.storage.list(FOLDER).await?;
         let sized = listed
             .iter()
             .filter_map(|found| Some((number_of(&found.path)?, found.len)));
-        let files: BTreeMap<u64, u64> = sized.collect();
+        let mut files: BTreeMap<u64, u64> = sized.collect();
+        for (empty, _) in files.extract_if(.., |_, len| *len == 0) {
+            self.storage.delete(&path_of(empty)).await?;
+        }
         let number = files.keys().next_back().map_or(1, |last| last + 1);
         let (mut bytes, mut left) = (files.values().sum::<u64>(), files.len());
         let bytes_max = self.file_bytes.saturating_mul(self.files_max.saturating_sub(1) as u64);
@@ -265,17 +269,18 @@ impl Files {
             self.storage.delete(&path_of(old)).await?;
             (bytes, left) = (bytes - len, left - 1);
         }
-        self.file = Some(self.storage.create(&path_of(number)).await?);
+        self.file = Some((number, self.storage.create(&path_of(number)).await?));
         Ok(())
     }
 
     async fn write(&mut self, bytes: Bytes) -> Result<(), StorageError> {
-        if self.file.as_ref().is_none_or(|file| file.len() >= self.file_bytes) {
+        if self.file.as_ref().is_none_or(|(_, file)| file.len() >= self.file_bytes) {
             self.next().await?;
         }
-        let Some(file) = &mut self.file else {
+        let Some((number, file)) = &mut self.file else {
             return Ok(());
         };
+        let (number, is_new) = (*number, file.is_empty());
         let written = match file.append(&[bytes]).await {
             Ok(()) => file.sync().await,
             Err(error) => Err(error),
@@ -283,6 +288,11 @@ impl Files {
         if written.is_err() {
             // Nothing is known about the file; the next line begins another.
             self.file = None;
+            if is_new {
+                // Its lines count as dropped. Otherwise each attempt would leave a file, and these would push out the others.
+                // A file that cannot be deleted now is mostly empty, and the next attempt deletes it.
+                let _ = self.storage.delete(&path_of(number)).await;
+            }
         }
         written
     }
@@ -367,6 +377,7 @@ fn push_line(lines: &mut Vec<u8>, line: &impl Serialize) {
 mod tests {
     use super::*;
     use stele_env::tokio_env::TokioRuntime;
+    use stele_storage::faulty::{FaultPlan, FaultyStorage};
     use stele_storage::memory::MemoryStorage;
 
     fn event(who: &str) -> Event {
@@ -474,6 +485,38 @@ mod tests {
         assert_eq!(storage.list(FOLDER).await.unwrap().len(), files.len());
         let last = lines(&storage).await.pop().unwrap();
         assert_eq!(last["who"], "user19");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failed_writes_push_nothing_out() {
+        let env = TokioRuntime::current();
+        let disk = FaultyStorage::new(env.clone());
+        let storage: Arc<dyn Storage> = disk.clone();
+        let start = async || {
+            let started = Audit::start(Arc::clone(&storage), env.clone(), &Metrics::new()).await;
+            started.unwrap()
+        };
+        let audit = start().await;
+        audit.add(event("first"));
+        audit.flush().await;
+        let audit = start().await;
+        disk.set_plan(FaultPlan {
+            append_error: 1.0,
+            ..FaultPlan::default()
+        });
+        for _ in 0..SHORT_FILES_MAX + 10 {
+            audit.add(event("lost"));
+            audit.flush().await;
+        }
+        disk.set_plan(FaultPlan::default());
+        // As of a server that ended before it could delete it.
+        storage.create(&path_of(9_999)).await.unwrap().sync().await.unwrap();
+        audit.add(event("last"));
+        audit.flush().await;
+        let lines = lines(&storage).await;
+        assert_eq!((&lines[0]["who"], &lines[1]["who"]), (&"first".into(), &"last".into()));
+        assert_eq!(lines[2]["dropped"], SHORT_FILES_MAX + 10);
+        assert_eq!(storage.list(FOLDER).await.unwrap().len(), 2);
     }
 
     #[tokio::test(start_paused = true)]

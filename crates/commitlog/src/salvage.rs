@@ -63,7 +63,7 @@ pub async fn damaged_segments(storage: &dyn Storage) -> Result<Vec<DamagedSegmen
         let Some((stream, number)) = format::parse_segment_path(&info.path) else {
             continue;
         };
-        let file = past_unreadable::open(storage, &info.path).await?;
+        let file = past_unreadable::open_or_lost(storage, &info.path).await?;
         headers.add(stream, number, &file).await?;
         segments.push((stream, number, file));
     }
@@ -96,7 +96,7 @@ pub async fn rewrite(storage: &dyn Storage, damaged: &DamagedSegment) -> Result<
         return Ok(None);
     }
     let number = number_of_rewritten(damaged.number);
-    let original = past_unreadable::open(storage, &damaged.path).await?;
+    let original = past_unreadable::open_or_lost(storage, &damaged.path).await?;
     let mut header = SegmentHeader {
         version: VERSION,
         stream: damaged.stream,

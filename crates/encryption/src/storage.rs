@@ -137,11 +137,16 @@ impl EncryptedStorage {
             _ if self.is_uniform => true,
             Some(known) => known,
             None => match self.below.open(&path).await {
-                Ok(file) => {
-                    let is_encrypted = read_beginning(&*file).await? != Beginning::Plain;
-                    self.remember(&path, is_encrypted);
-                    is_encrypted
-                }
+                Ok(file) => match read_beginning(&*file).await {
+                    Ok(beginning) => {
+                        let is_encrypted = beginning != Beginning::Plain;
+                        self.remember(&path, is_encrypted);
+                        is_encrypted
+                    }
+                    // One damaged file must not hide all others.
+                    Err(StorageError::Unreadable { .. }) => true,
+                    Err(error) => return Err(error),
+                },
                 // Deleted since.
                 Err(StorageError::NotFound { .. }) => true,
                 Err(error) => return Err(error),
@@ -290,6 +295,10 @@ impl Storage for EncryptedStorage {
 
     async fn confirm_owner(&self) -> Result<()> {
         self.below.confirm_owner().await
+    }
+
+    fn stored(&self) -> Option<&dyn Storage> {
+        Some(&*self.below)
     }
 
     /// Without opening the file: an object store answers one request.

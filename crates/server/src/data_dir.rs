@@ -9,6 +9,7 @@
 )]
 
 pub mod marks;
+mod owner;
 mod shared;
 
 pub use shared::{check_empty, share};
@@ -168,8 +169,17 @@ async fn own_bytes(place: &Place, cache: Option<CacheOptions>, env: Env, metrics
     }
 }
 
+/// Refuses a folder in which this process would leave files that its owner cannot open ([`owner`]).
+pub fn check_user(place: &Place) -> anyhow::Result<()> {
+    match place {
+        Place::Folder(root) => owner::check(root, rustix::process::geteuid().as_raw()),
+        Place::Objects(_) | Place::Hdfs(_) => Ok(()),
+    }
+}
+
 /// Opens a folder as owner and makes it when needed.
 pub async fn open_folder(root: &Path, env: Env) -> anyhow::Result<Arc<LocalStorage>> {
+    owner::check(root, rustix::process::geteuid().as_raw())?;
     check_format(root)?;
     let storage = LocalStorage::open(root, env)?;
     let put = put_format(&*storage).await;
@@ -291,6 +301,7 @@ async fn refuse_gone(place: &Place, env: &Env) -> anyhow::Result<()> {
 /// Opens a place next to other processes, without a check of its content. A folder has one process at a time.
 pub async fn open_beside(place: &Place, env: Env, keys: &Keys) -> anyhow::Result<Arc<dyn Storage>> {
     let metrics = Metrics::new();
+    check_user(place)?;
     let root: Arc<dyn Storage> = match place {
         Place::Folder(root) => LocalStorage::open(root, env)?,
         Place::Objects(address) => ObjectStorage::share(address, env, None, ObjectMetrics::new(&metrics)).await?,

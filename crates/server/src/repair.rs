@@ -5,6 +5,7 @@
 //! * A damaged log segment is replaced by one with its intact groups (`stele_commitlog::salvage`). A segment that a
 //!   start would drop if it could read it is removed from the log.
 //! * A file that a snapshot names stays, damaged or not: snapshots are not changed.
+//! * An encrypted file with a damaged header counts as one without a readable byte.
 //! * A damaged value file is not repaired: a server reads all its intact values.
 //! * A damaged snapshot of the catalog is rebuilt from the generation before it, which loses nothing ([`loss`]).
 //! * Where only an older state of the catalog or of a tablet's manifest is readable, it is used with the user's consent
@@ -37,7 +38,7 @@ use stele_commitlog::salvage::{self, DamagedSegment};
 use stele_coord::EmbeddedCoord;
 use stele_env::Env;
 use stele_sstable::{BloomMemory, Cache, Sstable, SstableError, SstableMeta, SstableWriter, WriteOptions};
-use stele_storage::past_unreadable::{self, FILLER};
+use stele_storage::past_unreadable::{self, FILLER, is_lost};
 use stele_storage::{AppendFile, ReadFile, Storage, StorageError};
 use stele_tablet::manifest::{self, ManifestLog};
 use stele_tablet::{FileRef, StoredFile};
@@ -228,6 +229,9 @@ fn describe_segment(segment: &DamagedSegment, out: &mut String) {
     );
     for part in &segment.lost {
         let _ = writeln!(out, "    lost: {} bytes at offset {}", part.len, part.offset);
+        if part.tablets.is_empty() {
+            out.push_str("      of tablets that are not known, because no record of the segment is intact\n");
+        }
         for (tablet, (before, behind)) in &part.tablets {
             let from = before.map_or_else(|| "the segment's first".to_owned(), |seq| format!("after {seq}"));
             let to = behind.map_or_else(|| "to the segment's last".to_owned(), |seq| format!("before {seq}"));
@@ -445,9 +449,16 @@ fn is_missing(error: &anyhow::Error) -> bool {
 }
 
 /// Copies a file to `damaged/` and skips bytes that the device cannot read. Returns the path, and a remark if bytes
-/// were replaced.
+/// were replaced. A file with a damaged encryption header is copied as it is stored, so that it can be put back.
 async fn keep(storage: &dyn Storage, path: &str) -> anyhow::Result<String> {
-    let original = past_unreadable::open(storage, path).await?;
+    let opened = past_unreadable::open(storage, path).await;
+    let (storage, original, remark) = match (opened, storage.stored()) {
+        (Err(error), Some(stored)) if is_lost(&error, path) => {
+            let original = past_unreadable::open(stored, path).await?;
+            (stored, original, " (encrypted, as it was stored)")
+        }
+        (opened, _) => (storage, opened?, ""),
+    };
     for attempt in 0..KEPT_OF_ONE_NAME_MAX {
         let target = match attempt {
             0 => format!("{KEPT}{path}"),
@@ -466,8 +477,10 @@ async fn keep(storage: &dyn Storage, path: &str) -> anyhow::Result<String> {
             return Err(error.into());
         }
         return Ok(match original.unreadable_bytes() {
-            0 => target,
-            bytes => format!("{target} (but for {bytes} bytes that cannot be read, which are {FILLER:#x} there)"),
+            0 => format!("{target}{remark}"),
+            bytes => {
+                format!("{target}{remark} (but for {bytes} bytes that cannot be read, which are {FILLER:#x} there)")
+            }
         });
     }
     bail!("{KEPT} has {KEPT_OF_ONE_NAME_MAX} copies of {path} already: clear it")

@@ -76,15 +76,14 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     let pages = Pages::new(metrics.clone());
     let console = console(config, &env, &metrics, pages.clone(), [bigtable_at, http_at]);
     let router = pages.clone().router(&console);
-    tokio::spawn(serve_pages(
-        PageConnections::new(http, security.port(Application::Http1)),
-        router,
-    ));
+    tokio::spawn(PageConnections::new(http, security.port(Application::Http1)).serve(router));
     let bound = Bound {
         bigtable: bigtable_at,
         hbase: hbase.address(),
         http: http_at,
     };
+    // Before the first file is written.
+    data_dir::check_user(&config.data)?;
     let (audit, forwarded) = callers::open_audit(&config.security, &env, &metrics).await?;
     manager.recovering();
     let started = tokio::select! {
@@ -255,12 +254,6 @@ fn parts_of(node: &Node, access: Option<Arc<Access>>) -> stele_console::Parts {
         slow: node.slow.clone(),
         rules: Rules::open(node.rules.clone()),
         access,
-    }
-}
-
-async fn serve_pages(connections: PageConnections, router: axum::Router) {
-    if let Err(error) = axum::serve(connections, router).await {
-        tracing::error!(%error, "health, metrics and the console are no longer served");
     }
 }
 

@@ -269,6 +269,12 @@ pub trait Storage: Send + Sync + 'static {
         Ok(())
     }
 
+    /// The storage that has the bytes as they are stored, where this one shows others: one that encrypts. For copies of
+    /// files that this one cannot open.
+    fn stored(&self) -> Option<&dyn Storage> {
+        None
+    }
+
     /// The whole file. Convenience over `open`.
     async fn read_all(&self, path: &str) -> Result<Bytes> {
         let file = self.open(path).await?;

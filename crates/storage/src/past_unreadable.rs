@@ -1,7 +1,7 @@
 //! Reads files past unreadable bytes: for repairs and rescues, never for serving.
 //!
 //! Unreadable bytes are replaced by [`FILLER`] and recorded. They fail every checksum, so decoders find damage there,
-//! and the data around it can be saved.
+//! and the data around it can be saved. A file that cannot be opened for such damage can be read as one of nothing else.
 
 use crate::{ReadFile, Result, Storage, StorageError, check_range};
 use async_trait::async_trait;
@@ -32,6 +32,64 @@ pub async fn open(storage: &dyn Storage, path: &str) -> Result<Arc<PastUnreadabl
         file: storage.open(path).await?,
         unreadable: Mutex::default(),
     }))
+}
+
+/// The same, but a file that [`is_lost`] counts as one without a readable byte.
+///
+/// # Errors
+/// Those of [`Storage::open`] and [`Storage::list`].
+pub async fn open_or_lost(storage: &dyn Storage, path: &str) -> Result<Arc<PastUnreadable>> {
+    match open(storage, path).await {
+        Err(error) if is_lost(&error, path) => {}
+        opened => return opened,
+    }
+    let listed = storage.list(path).await?;
+    let info = listed.into_iter().find(|info| info.path == path);
+    let info = info.ok_or_else(|| StorageError::NotFound { path: path.to_owned() })?;
+    // Callers see the loss by its bytes. So a file without content has one, too.
+    let len = info.len.max(1);
+    let all = 0..len;
+    Ok(Arc::new(PastUnreadable {
+        file: Arc::new(LostFile { path: info.path, len }),
+        unreadable: Mutex::new(vec![all]),
+    }))
+}
+
+/// Whether the file at `path`, whose opening gave this error, is lost as a whole. An encrypted file is when its header is
+/// damaged or unreadable. A lost data key, or a lost part of a file, has another path: it can be restored.
+pub fn is_lost(error: &StorageError, path: &str) -> bool {
+    match error {
+        StorageError::Lost { path: lost, .. } | StorageError::Unreadable { path: lost, .. } => lost == path,
+        _ => false,
+    }
+}
+
+/// A file that is lost as a whole.
+struct LostFile {
+    path: String,
+    len: u64,
+}
+
+#[async_trait]
+impl ReadFile for LostFile {
+    async fn read_at(&self, _: u64, _: usize) -> Result<Bytes> {
+        Err(StorageError::Lost {
+            path: self.path.clone(),
+            detail: "the file cannot be opened",
+        })
+    }
+
+    fn try_read_at(&self, _: u64, _: usize) -> Option<Result<Bytes>> {
+        None
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn path(&self) -> &str {
+        &self.path
+    }
 }
 
 impl PastUnreadable {

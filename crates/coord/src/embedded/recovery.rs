@@ -82,10 +82,19 @@ pub(super) async fn recover(storage: &Arc<dyn Storage>) -> Result<Recovered> {
     load(storage, generation).await
 }
 
-/// A whole file. Bytes that the device cannot read are damage.
+/// A whole file. Bytes that the device cannot read are damage, and so is the header of an encrypted file. A data key that is
+/// gone is not: it can be restored.
 async fn read(storage: &Arc<dyn Storage>, path: &str) -> Result<Bytes> {
     storage.read_all(path).await.map_err(|error| match error {
         StorageError::Unreadable { offset, message, .. } => corruption(path, unreadable(offset, message)),
+        StorageError::Lost { path: lost, detail } if lost == path => corruption(
+            path,
+            FormatError {
+                offset: 0,
+                expected: "a file that can be opened".to_owned(),
+                found: detail.to_owned(),
+            },
+        ),
         other => other.into(),
     })
 }

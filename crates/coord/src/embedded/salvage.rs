@@ -82,7 +82,7 @@ struct ReadLog {
 
 async fn read_log(storage: &Arc<dyn Storage>, generation: u64) -> Result<ReadLog> {
     let path = recovery::log_path(generation);
-    let file = match past_unreadable::open(&**storage, &path).await {
+    let file = match past_unreadable::open_or_lost(&**storage, &path).await {
         Ok(file) => file,
         Err(StorageError::NotFound { .. }) => {
             return Ok(ReadLog {

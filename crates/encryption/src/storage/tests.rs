@@ -354,6 +354,34 @@ async fn bytes_that_the_device_cannot_read_are_where_they_were() {
     assert_eq!(read[9_936], past_unreadable::FILLER);
 }
 
+/// A header that cannot be read takes only its own file. The bytes below can still be copied.
+#[tokio::test]
+async fn a_file_without_a_readable_header_is_lost_alone() {
+    let below = MemoryStorage::new();
+    // So lengths in listings depend on the beginnings of files.
+    below.put_if_absent("sst/0.sst", "plain".into()).await.unwrap();
+    let storage = over(below.clone()).await;
+    for path in ["sst/1.sst", "sst/2.sst"] {
+        storage.put_if_absent(path, content(5_000).into()).await.unwrap();
+    }
+    below.make_unreadable("sst/1.sst", 0..1);
+    let again = over(below.clone()).await;
+    let lens: Vec<u64> = again.list("sst/").await.unwrap().iter().map(|file| file.len).collect();
+    assert_eq!(lens, [5, 5_000, 5_000]);
+    assert!(past_unreadable::open(&*again, "sst/1.sst").await.is_err());
+    let past = past_unreadable::open_or_lost(&*again, "sst/1.sst").await.unwrap();
+    assert!(past.read_all().await.unwrap() == vec![past_unreadable::FILLER; 5_000]);
+    assert_eq!(past.unreadable_bytes(), 5_000);
+    let stored = again.stored().unwrap().open("sst/1.sst").await.unwrap();
+    assert_eq!(stored.len(), 5_000 + HEADER);
+    let key = KeyName::Table(TableId(7));
+    let missing = EncryptionError::Missing { path: key.prefix() }.into_storage();
+    assert!(
+        !past_unreadable::is_lost(&missing, "sst/1.sst"),
+        "a key can be restored"
+    );
+}
+
 #[tokio::test]
 async fn keys_are_not_files_of_the_storage() {
     let below: Arc<dyn Storage> = MemoryStorage::new();

@@ -76,6 +76,10 @@ pub async fn check(
             let what = format!("{}; the log after it was not checked", unreadable(&message));
             report.damage(&path, Some(offset), what, Vec::new());
         }
+        Err(LogError::Storage(StorageError::Lost { path, detail })) => {
+            let what = format!("{detail}; the log after it was not checked");
+            report.damage(&path, None, what, Vec::new());
+        }
         Err(LogError::Storage(error)) if storage_may_answer(&error) => {
             return Err(error).context("reading the commit log");
         }

@@ -27,6 +27,7 @@ use stele_commitlog::LogError;
 use stele_coord::EmbeddedCoord;
 use stele_coord::embedded::salvage::salvage;
 use stele_env::Env;
+use stele_storage::past_unreadable::is_lost;
 use stele_storage::{Storage, StorageError};
 use stele_tablet::manifest::{self, ManifestLog};
 use stele_tablet::{Manifest, StoredFile, TabletError};
@@ -303,13 +304,14 @@ pub async fn older_manifests(storage: &Arc<dyn Storage>, examined: &Examined) ->
     Ok(all)
 }
 
-/// A version of a manifest, or the reason why it cannot be read. Bytes that the device cannot read count as damage.
+/// A version of a manifest, or the reason why it cannot be read. Bytes that the device cannot read count as damage, and so
+/// does the header of an encrypted file.
 async fn read_manifest(
     storage: &Arc<dyn Storage>,
     path: &str,
 ) -> anyhow::Result<std::result::Result<Manifest, TabletError>> {
     match storage.read_all(path).await {
-        Err(error @ StorageError::Unreadable { .. }) => Ok(Err(error.into())),
+        Err(error) if is_lost(&error, path) => Ok(Err(error.into())),
         content => Ok(Manifest::decode_file(path, &content?)),
     }
 }

@@ -15,6 +15,7 @@ use stele_tablet::Manifest;
 use stele_tablet::manifest;
 use stele_types::TableName;
 
+mod encrypted;
 mod parts;
 mod unreadable;
 

@@ -72,7 +72,7 @@ impl Root {
         let lock = lock(directory, &shown)?;
         let tmp = directory.join(RESERVED_TMP);
         empty_tmp(&tmp).map_err(failed("clean up tmp"))?;
-        remove_empty_directories(directory).map_err(failed("clean up directories"))?;
+        remove_empty_directories(directory, list_directories).map_err(failed("clean up directories"))?;
         syncs::names(directory).map_err(failed("sync data directory"))?;
         Ok(Root {
             durable: Mutex::new(BTreeSet::from([directory.to_owned()])),
@@ -446,22 +446,37 @@ fn empty_tmp(tmp: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// The paths of the directories in a directory.
+fn list_directories(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
+}
+
 /// Removes empty directories (of dropped tables, of moved tablets). Directories are implied, so these only slow down
-/// listings.
-fn remove_empty_directories(root: &Path) -> io::Result<()> {
-    let mut pending = vec![root.to_owned()];
+/// listings. A directory that cannot be listed, as one of another user, is left alone. Tests inject the listing.
+fn remove_empty_directories(root: &Path, list: fn(&Path) -> io::Result<Vec<PathBuf>>) -> io::Result<()> {
+    let is_ours = |path: &PathBuf| {
+        let inner = path.strip_prefix(root).ok().and_then(Path::to_str);
+        inner.is_some_and(|path| check_path(path).is_ok())
+    };
+    let mut pending = list(root)?;
     let mut parents_first = Vec::new();
     while let Some(directory) = pending.pop() {
-        for entry in fs::read_dir(&directory)? {
-            let entry = entry?;
-            let path = entry.path();
-            let ours = path
-                .strip_prefix(root)
-                .is_ok_and(|p| p.to_str().is_some_and(|p| check_path(p).is_ok()));
-            if ours && entry.file_type()?.is_dir() {
-                pending.push(path.clone());
-                parents_first.push(path);
+        if !is_ours(&directory) {
+            continue;
+        }
+        match list(&directory) {
+            Ok(inner) => {
+                pending.extend(inner);
+                parents_first.push(directory);
             }
+            Err(error) => tracing::debug!(directory = %directory.display(), %error, "a directory is left alone"),
         }
     }
     for directory in parents_first.iter().rev() {
@@ -531,6 +546,21 @@ mod tests {
         root.open_file("tablets/1/manifest-2").unwrap();
         root.sync_directory = syncs::names;
         root.sync_file("tablets/1/manifest-2").unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_listed_is_left_alone() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for name in ["a/empty", "theirs", "z/empty"] {
+            fs::create_dir_all(path(name)).unwrap();
+        }
+        remove_empty_directories(directory.path(), |directory| match directory.ends_with("theirs") {
+            true => Err(io::ErrorKind::PermissionDenied.into()),
+            false => list_directories(directory),
+        })
+        .unwrap();
+        assert!(path("theirs").exists() && !path("a").exists() && !path("z").exists());
     }
 
     #[test]

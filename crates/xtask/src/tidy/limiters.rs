@@ -25,7 +25,6 @@ const KNOWN: &[(&str, &[Counts])] = &[
     ("crates/console/src/lib.rs", &[Counts::Things]),
     ("crates/memory/src/pool.rs", &[Counts::Things]),
     ("crates/objects/src/lib.rs", &[Counts::Bytes("UPLOADS")]),
-    ("crates/server/src/http/listener.rs", &[Counts::Things]),
     ("crates/serving/src/acceptor.rs", &[Counts::Things]),
     (
         "crates/storage/src/remote/cache.rs",
