@@ -32,6 +32,8 @@ pub(crate) struct Output<M> {
     waiting: usize,
     /// Bytes that the socket has taken.
     sent: u64,
+    /// A stream under TLS may have taken bytes that its socket has not.
+    is_unflushed: bool,
 }
 
 impl<M> Output<M> {
@@ -42,6 +44,7 @@ impl<M> Output<M> {
             marks: VecDeque::new(),
             waiting: 0,
             sent: 0,
+            is_unflushed: false,
         }
     }
 
@@ -51,7 +54,7 @@ impl<M> Output<M> {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.waiting == 0
+        self.waiting == 0 && !self.is_unflushed
     }
 
     /// Bytes that the socket has taken since the connection began.
@@ -99,7 +102,7 @@ impl<M> Output<M> {
 
     /// Writes all that waits. Ready when the socket has taken it.
     pub fn poll_write<T: AsyncWrite + Unpin>(&mut self, socket: &mut T, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.waiting == 0 {
+        if self.is_empty() {
             return Poll::Ready(Ok(()));
         }
         while self.waiting > 0 {
@@ -107,9 +110,12 @@ impl<M> Output<M> {
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
+            self.is_unflushed = true;
             self.took(written);
         }
-        Pin::new(socket).poll_flush(cx)
+        ready!(Pin::new(socket).poll_flush(cx))?;
+        self.is_unflushed = false;
+        Poll::Ready(Ok(()))
     }
 
     fn poll_some<T: AsyncWrite + Unpin>(&self, socket: &mut T, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
@@ -140,5 +146,52 @@ impl<M> Output<M> {
             self.parts.pop_front();
         }
         self.open.advance(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::FrameKind;
+    use crate::segments::Segments;
+
+    /// Takes all bytes, as a stream under TLS does, and passes them on with the second flush.
+    #[derive(Default)]
+    struct Sealing {
+        taken: usize,
+        flushes: usize,
+    }
+
+    impl AsyncWrite for Sealing {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            self.taken += bytes.len();
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.flushes += 1;
+            match self.flushes {
+                1 => Poll::Pending,
+                _ => Poll::Ready(Ok(())),
+            }
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn bytes_that_a_stream_under_tls_retains_are_flushed_later() {
+        let mut output: Output<()> = Output::new();
+        let frame = Encoded::new(FrameKind::Ping, 0, 0, &[], Segments::default());
+        output.push(frame.unwrap(), None);
+        let mut socket = Sealing::default();
+        let cx = &mut Context::from_waker(std::task::Waker::noop());
+        assert!(output.poll_write(&mut socket, cx).is_pending());
+        assert!(socket.taken > 0 && output.sent() > 0 && !output.is_empty());
+        assert!(output.poll_write(&mut socket, cx).is_ready());
+        assert_eq!(socket.flushes, 2);
+        assert!(output.is_empty());
     }
 }

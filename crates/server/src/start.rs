@@ -72,7 +72,7 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     let (env, exporter) = otlp::start(config.traces.as_ref(), env, &bigtable_at.to_string(), &metrics)?;
     let security = Security::start(&config.security, &env, &metrics)?;
     let rights = config.security.access.as_ref();
-    let tokens = callers::read_tokens(rights)?;
+    let proofs = callers::read_proofs(rights, &env, &metrics).await?;
     let pages = Pages::new(metrics.clone());
     let console = console(config, &env, &metrics, pages.clone(), [bigtable_at, http_at]);
     let router = pages.clone().router(&console);
@@ -105,7 +105,7 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     let front_end = bigtable_front_end(config, &node, env.clone(), &metrics);
     pages.set_front_end(front_end.gauges());
     let hbase_front_end = hbase::front_end(config, &node, env.clone(), hbase_at, &metrics).await?;
-    let access = callers::start(rights, (tokens, audit), &node, (&env, &metrics)).await?;
+    let access = callers::start(rights, (proofs, audit), &node, (&env, &metrics));
     console.watch(parts_of(&node, access.access()));
     pages.set_stage(Stage::Ready);
     announce(config, &node, &addresses);

@@ -140,6 +140,8 @@ fn builder(settings: &Http2Settings) -> h2::server::Builder {
         .max_frame_size(settings.frame_bytes_max)
         .max_header_list_size(settings.header_bytes_max)
         .max_concurrent_streams(settings.streams_max)
+        // As many uploads can be refused at one time. The rest of an upload that is forgotten counts as a broken stream.
+        .max_concurrent_reset_streams(settings.streams_max as usize)
         .max_local_error_reset_streams(Some(settings.broken_streams_max));
     builder
 }

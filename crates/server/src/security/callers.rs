@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_access::audit::Audit;
+use stele_access::oidc::Oidc;
 use stele_access::tokens::Tokens;
 use stele_access::{Access, AccessOptions, Forwarded, Rules};
 use stele_bigtable::BigtableFrontEnd;
@@ -59,15 +60,35 @@ pub async fn open_audit(
 }
 
 /// The file of tokens, and its content.
-pub struct TokenFile {
+struct TokenFile {
     path: PathBuf,
     bytes: Vec<u8>,
     tokens: Tokens,
 }
 
-/// Reads the file of tokens, if there is one. A server whose start fails for it must not have joined its cluster.
-pub fn read_tokens(config: Option<&AccessConfig>) -> anyhow::Result<Option<TokenFile>> {
-    let Some(path) = config.and_then(|config| config.tokens.clone()) else {
+/// The means to know callers by what they present.
+#[derive(Default)]
+pub struct Proofs {
+    tokens: Option<TokenFile>,
+    oidc: Option<Arc<Oidc>>,
+}
+
+/// Reads the file of tokens and the keys of the issuer, if there are any. A server whose start fails for them must not have
+/// joined its cluster.
+pub async fn read_proofs(config: Option<&AccessConfig>, env: &Env, metrics: &Metrics) -> anyhow::Result<Proofs> {
+    let Some(config) = config else {
+        return Ok(Proofs::default());
+    };
+    let tokens = read_tokens(config)?;
+    let oidc = match &config.oidc {
+        Some(oidc) => Some(keys::follow(oidc, env, metrics).await?),
+        None => None,
+    };
+    Ok(Proofs { tokens, oidc })
+}
+
+fn read_tokens(config: &AccessConfig) -> anyhow::Result<Option<TokenFile>> {
+    let Some(path) = config.tokens.clone() else {
         return Ok(None);
     };
     let bytes = files::read(&path).context("tokens")?;
@@ -76,26 +97,23 @@ pub fn read_tokens(config: Option<&AccessConfig>) -> anyhow::Result<Option<Token
 }
 
 /// Knows callers by the tokens and by the settings, and reads the tokens again as they change.
-pub async fn start(
+pub fn start(
     config: Option<&AccessConfig>,
-    (token_file, audit): (Option<TokenFile>, Option<Audit>),
+    (proofs, audit): (Proofs, Option<Audit>),
     node: &Node,
     (env, metrics): (&Env, &Metrics),
-) -> anyhow::Result<Callers> {
+) -> Callers {
     let Some(config) = config else {
-        return Ok(Callers { access: None, audit });
+        return Callers { access: None, audit };
     };
-    let (tokens, followed) = match token_file {
+    let (tokens, followed) = match proofs.tokens {
         Some(TokenFile { path, bytes, tokens }) => (tokens, Some((path, bytes))),
         None => (Tokens::default(), None),
     };
     let options = AccessOptions {
         superusers: config.superusers.clone(),
         tokens,
-        oidc: match &config.oidc {
-            Some(oidc) => Some(keys::follow(oidc, env, metrics).await?),
-            None => None,
-        },
+        oidc: proofs.oidc,
         trusts_users: config.trusts_users,
         audits_rows: config.audits_rows,
     };
@@ -107,10 +125,10 @@ pub async fn start(
         );
         reload(path, bytes, &access, env, failing);
     }
-    Ok(Callers {
+    Callers {
         access: Some(access),
         audit,
-    })
+    }
 }
 
 /// Front ends that know their callers, if callers are known. Rules can be administered in any case.

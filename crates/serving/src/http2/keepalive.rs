@@ -16,8 +16,10 @@ pub(super) struct Keepalive {
     probe: PingPong,
     interval: Duration,
     wait: Duration,
-    /// A probe is under way.
+    /// The connection ends if nothing arrives.
     is_probing: bool,
+    /// The answer to the last probe has not come, or was not taken. It may come after other bytes.
+    is_unanswered: bool,
     alarm: BoxFuture<'static, ()>,
     env: Env,
 }
@@ -29,6 +31,7 @@ impl Keepalive {
             interval: settings.probe_interval,
             wait: settings.probe_wait,
             is_probing: false,
+            is_unanswered: false,
             alarm: alarm(&env, settings.probe_interval),
             env,
         }
@@ -36,9 +39,9 @@ impl Keepalive {
 
     /// Ready when the client has not answered in time. Any bytes from it are an answer.
     pub fn poll<T: AsyncWrite + Unpin>(&mut self, cx: &mut Context<'_>, output: &Output<T>) -> Poll<()> {
-        if self.is_probing {
-            // The answer itself must be taken, so that another probe can be sent.
-            let _ = self.probe.poll_pong(cx);
+        // It must be taken, so that another probe can be sent.
+        if self.is_unanswered && self.probe.poll_pong(cx).is_ready() {
+            self.is_unanswered = false;
         }
         loop {
             ready!(self.alarm.as_mut().poll(cx));
@@ -49,6 +52,7 @@ impl Keepalive {
             // Fails only if the answer to the last probe has not come, though other bytes have.
             let probes = !has_read && self.probe.send_ping(Ping::opaque()).is_ok();
             self.is_probing = probes;
+            self.is_unanswered |= probes;
             self.alarm = alarm(&self.env, if probes { self.wait } else { self.interval });
         }
     }

@@ -26,6 +26,9 @@ const SETTINGS: Http2Settings = Http2Settings {
 /// Bytes that fit into the pipe of a connection.
 const PIPE_BYTES: usize = 1 << 20;
 
+/// The bytes with which a client begins: it has no settings of its own.
+const BEGINNING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
 /// Pieces of a body, then the end.
 struct Pieces(VecDeque<Bytes>, Arc<AtomicUsize>);
 
@@ -253,9 +256,7 @@ async fn a_client_that_is_gone_is_found_and_a_silent_one_is_kept() {
     let (service, env) = (model.clone(), TokioRuntime::current());
     let served = tokio::spawn(async move { serve(server, service, SETTINGS, env, std::future::pending()).await });
     // It begins, reads, and never answers.
-    gone.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
-        .await
-        .unwrap();
+    gone.write_all(BEGINNING).await.unwrap();
     let begin = tokio::time::Instant::now();
     let mut sink = Vec::new();
     gone.read_to_end(&mut sink).await.unwrap();
@@ -265,6 +266,47 @@ async fn a_client_that_is_gone_is_found_and_a_silent_one_is_kept() {
     tokio::time::sleep(Duration::from_secs(1_000)).await;
     assert!(!kept.is_finished(), "the other one answers probes");
     drop(client);
+}
+
+/// Its answer to a probe waits behind an upload, and other bytes come before.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_gone_after_a_late_answer_is_found() {
+    let (mut gone, server) = duplex(PIPE_BYTES);
+    let (service, env) = (Model::default(), TokioRuntime::current());
+    let served = tokio::spawn(async move { serve(server, service, SETTINGS, env, std::future::pending()).await });
+    gone.write_all(BEGINNING).await.unwrap();
+    let until_probe = 2 * SETTINGS.probe_interval + Duration::from_secs(1);
+    tokio::time::sleep(until_probe).await;
+    let mut sent = vec![0; PIPE_BYTES];
+    let length = gone.read(&mut sent).await.unwrap();
+    let is_probe = |frame: &&[u8]| frame.starts_with(b"\0\0\x08\x06\0\0\0\0\0");
+    let mut answer = sent[..length].windows(17).find(is_probe).unwrap().to_vec();
+    answer[4] = 1;
+    gone.write_all(b"\0\0\x08\x06\0\0\0\0\0a probe!").await.unwrap();
+    tokio::time::sleep(SETTINGS.probe_wait + Duration::from_secs(5)).await;
+    gone.write_all(&answer).await.unwrap();
+    let ended = tokio::time::timeout(4 * SETTINGS.probe_interval, served).await;
+    assert!(matches!(ended.unwrap().unwrap(), Err(ConnectionError::Silent)));
+}
+
+/// The client learns that an upload was refused when much of it is under way.
+#[tokio::test(start_paused = true)]
+async fn refused_uploads_end_no_connection() {
+    let (mut client, server) = duplex(PIPE_BYTES);
+    let (service, env) = (Model::default(), TokioRuntime::current());
+    let served = tokio::spawn(async move { serve(server, service, SETTINGS, env, std::future::pending()).await });
+    client.write_all(BEGINNING).await.unwrap();
+    let streams = (0..SETTINGS.streams_max as u8).map(|n| 2 * n + 1);
+    let begin = streams.clone().map(|stream| {
+        let headers = b"\x83\x86\x44\x04/now\x41\x01t";
+        [&[0, 0, headers.len() as u8, 1, 4, 0, 0, 0, stream], &headers[..]].concat()
+    });
+    client.write_all(&begin.collect::<Vec<_>>().concat()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let more = streams.map(|stream| [0, 0, 1, 0, 0, 0, 0, 0, stream, 7]);
+    client.write_all(&more.collect::<Vec<_>>().concat()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!served.is_finished(), "all was for streams that the server has reset");
 }
 
 #[tokio::test(start_paused = true)]
