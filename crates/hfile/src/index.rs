@@ -23,10 +23,23 @@ pub struct IndexEntry {
     pub key: Bytes,
 }
 
-/// The entries of a root block. `count` is not believed: the block ends where it ends.
+/// Bytes of an entry of the root at least: offset, bytes of the block, length of the key.
+const ROOT_ENTRY_BYTES_MIN: usize = 13;
+
+/// Memory of the decoded entries of a root block at most: several times its bytes if their keys are short.
+pub fn root_memory(content: &Bytes, count: u32) -> usize {
+    root_entries_max(content, count) * size_of::<IndexEntry>()
+}
+
+/// `count` is not believed: the block ends where it ends.
+fn root_entries_max(content: &Bytes, count: u32) -> usize {
+    (count as usize).min(content.len() / ROOT_ENTRY_BYTES_MIN)
+}
+
+/// The entries of a root block, in no more memory than [`root_memory`].
 pub fn root(content: &Bytes, count: u32) -> Decoded<Vec<IndexEntry>> {
     let mut input = Input::new(content);
-    let mut entries = Vec::new();
+    let mut entries = Vec::with_capacity(root_entries_max(content, count));
     for _ in 0..count {
         let (offset, bytes) = (input.u64()?, input.length()?);
         let key = input.byte_array()?;
@@ -39,8 +52,8 @@ pub fn root(content: &Bytes, count: u32) -> Decoded<Vec<IndexEntry>> {
     Ok(entries)
 }
 
-/// The entries of a block of another level.
-pub fn inner(content: &Bytes) -> Decoded<Vec<IndexEntry>> {
+/// The entries of a block of another level, as far as `most` of them: they may overlap, so its bytes are no limit.
+pub fn inner(content: &Bytes, most: usize) -> Decoded<Vec<IndexEntry>> {
     let mut input = Input::new(content);
     let count = input.length()?;
     let Some(places_len) = count.checked_add(1).and_then(|places| places.checked_mul(4)) else {
@@ -50,7 +63,7 @@ pub fn inner(content: &Bytes) -> Decoded<Vec<IndexEntry>> {
     let places = places.iter().map(|place| u32::from_be_bytes(*place) as usize);
     let from = input.position();
     let mut entries = Vec::new();
-    for (start, end) in places.clone().zip(places.skip(1)) {
+    for (start, end) in places.clone().zip(places.skip(1)).take(most) {
         let Some(entry) = input.rest().get(start..end) else {
             return Malformed::new("an entry behind the end of its index");
         };
@@ -81,16 +94,19 @@ mod tests {
         let seen: Vec<_> = of_root.iter().map(|e| (e.offset, e.bytes, &e.key[..])).collect();
         assert_eq!(seen, [(0, 100, &b"a"[..]), (100, 100, b"bc")]);
         assert!(root(&content, 4).is_err());
+        assert_eq!(root_memory(&content, 2), 2 * size_of::<IndexEntry>());
+        assert_eq!(root_memory(&content, u32::MAX), 3 * size_of::<IndexEntry>());
         let (a, b) = (entry(0, b"a"), entry(100, b"bc"));
         let places = [2, 0, a.len(), a.len() + b.len()]
             .map(|n| (n as u32).to_be_bytes())
             .concat();
         let content = Bytes::from([places, a, b].concat());
-        assert_eq!(inner(&content).unwrap(), of_root);
+        assert_eq!(inner(&content, 9).unwrap(), of_root);
+        assert_eq!(inner(&content, 1).unwrap(), of_root[..1]);
         for cut in 0..content.len() {
-            assert!(inner(&content.slice(..cut)).is_err(), "{cut}");
+            assert!(inner(&content.slice(..cut), 9).is_err(), "{cut}");
         }
         let backward = Bytes::from([1u32, 9, 0].map(u32::to_be_bytes).concat());
-        assert!(inner(&backward).is_err());
+        assert!(inner(&backward, 9).is_err());
     }
 }

@@ -42,9 +42,9 @@ impl HFile {
             reservation: memory.empty(),
         };
         let (content, after_root) = reader.read(trailer.open_offset, BlockKind::RootIndex).await?;
-        let root = index::root(&content, trailer.index_entries);
-        let root = root.map_err(|malformed| malformed.at(&path, trailer.open_offset))?;
-        reserve(&reader.reservation, &path, root.len() * size_of::<IndexEntry>())?;
+        let entries = trailer.index_entries;
+        reserve(&reader.reservation, &path, index::root_memory(&content, entries))?;
+        let root = index::root(&content, entries).map_err(|malformed| malformed.at(&path, trailer.open_offset))?;
         // That of meta blocks.
         let (_, after_meta) = reader.read(after_root, BlockKind::RootIndex).await?;
         let (content, _) = reader.read(after_meta, BlockKind::FileInfo).await?;
@@ -136,10 +136,9 @@ impl HFile {
                     reservation: self.memory.empty(),
                 };
                 let (content, _) = reader.read(entry.offset, kind).await?;
-                let entries = index::inner(&content).map_err(|malformed| malformed.at(self.path(), entry.offset))?;
-                below.extend(entries);
+                let entries = index::inner(&content, most - below.len());
+                below.extend(entries.map_err(|malformed| malformed.at(self.path(), entry.offset))?);
                 if below.len() >= most {
-                    below.truncate(most);
                     break;
                 }
             }

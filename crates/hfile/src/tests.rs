@@ -2,9 +2,11 @@
 
 use crate::error::HFileError;
 use crate::fuzzing::{decode_block, file, read_all, without_checksums};
+use crate::trailer::TrailerMessage;
 use crate::{HFile, inspect};
 use bytes::Bytes;
 use proptest::prelude::*;
+use prost::Message;
 use std::fmt::Write;
 use stele_memory::{Part, Pool};
 use stele_types::ErrorKind;
@@ -132,6 +134,48 @@ async fn blocks_take_memory() {
     assert_eq!(kind, Some(ErrorKind::Busy), "a piece of a megabyte does not fit");
     drop(opened);
     assert_eq!(memory.used(), 0);
+}
+
+/// A file that is only the root of an index, of this many entries without a key.
+fn root_only(entries: usize) -> Vec<u8> {
+    let content = vec![0; entries * 13];
+    let length = |bytes: usize| (bytes as u32).to_be_bytes();
+    let mut bytes = b"IDXROOT2".to_vec();
+    bytes.extend([length(content.len()), length(content.len())].concat());
+    bytes.extend([0; 8]);
+    // No checksums.
+    bytes.push(0);
+    bytes.extend([length(0), length(33 + content.len())].concat());
+    bytes.extend(content);
+    let trailer = TrailerMessage {
+        // One more than there are.
+        data_index_count: Some(entries as u32 + 1),
+        ..TrailerMessage::default()
+    };
+    let mut end = [&crate::TRAILER_MAGIC[..], &trailer.encode_length_delimited_to_vec()].concat();
+    end.resize(4092, 0);
+    bytes.extend(end);
+    bytes.extend([3, 0, 0, 3]);
+    bytes
+}
+
+/// Entries of 13 bytes take several times that when they are decoded.
+#[tokio::test]
+async fn memory_is_taken_before_the_root_of_the_index_is_decoded() {
+    let bytes = Bytes::from(root_only(10_000));
+    let open = async |limit: usize| {
+        let memory = Pool::default().limited(Part::Requests, limit).of(Part::Requests);
+        let opened = HFile::open(file(bytes.clone()), &memory).await;
+        opened.err().map(|error| error.kind())
+    };
+    // The block with its content before compression.
+    let block = 2 * bytes.len();
+    assert_eq!(
+        open(block).await,
+        Some(ErrorKind::Busy),
+        "decoded, the missing entry would be the error"
+    );
+    assert_eq!(open(block + 1_000_000).await, Some(ErrorKind::InvalidArgument));
 }
 
 #[test]
