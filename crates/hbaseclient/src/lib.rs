@@ -28,6 +28,8 @@ pub mod servers;
 pub mod settings;
 mod slots;
 pub mod socket;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use cluster::Cluster;
 pub use failure::{BackOff, Failure, Remedy};

@@ -4,6 +4,9 @@
 //! memory. A scanner that the server has lost is opened again behind the last whole row. The parts of a row that had
 //! arrived by then arrive once more, and [`Cells::again`] says so.
 //!
+//! A server reads as of the moment at which a scanner was opened. That is of no harm to a reader of visible cells. A copy by
+//! a raw scan races with deletes and compactions that came later, so its scanners are replaced after some seconds.
+//!
 //! Regions that move, split or merge meanwhile cost a lookup. There is one request at a time, and at most one response in
 //! memory besides those that the caller holds.
 
@@ -13,15 +16,30 @@ use crate::locations::Region;
 use crate::socket::{Method, Socket};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 use stele_wire::cell::{Cell, CellReader};
 use stele_wire::frame::Response;
 use stele_wire::messages::{self, NameBytesPair, RegionSpecifier, ScanRequest, ScanResponse, decode};
+use tokio::time::Instant;
+
+#[cfg(test)]
+mod tests;
 
 /// Bytes after which a response ends: HBase's `hbase.client.scanner.max.result.size`.
 const RESULT_BYTES: u64 = 2 << 20;
 
 /// Rows of a response: as many as those bytes hold.
 const ROWS_UNLIMITED: u32 = i32::MAX as u32;
+
+/// Age from which a scanner of a raw scan is replaced: rarely enough that opening it costs nothing, and far below the time
+/// between compactions of a server.
+const RAW_AGE_MAX: Duration = Duration::from_secs(10);
+
+/// Lease of a scanner whose server does not state it: HBase's `hbase.client.scanner.timeout.period`.
+const LEASE: Duration = Duration::from_secs(60);
+
+/// Least time between renewals of a lease, whatever the server states.
+const RENEWAL_MIN: Duration = Duration::from_millis(10);
 
 const SCAN: Method = Method::named("Scan");
 
@@ -102,6 +120,12 @@ struct Open {
     socket: Arc<Socket>,
     id: Option<u64>,
     next_call_seq: u64,
+    /// When it was requested.
+    since: Instant,
+    /// Time without a call after which the server closes it.
+    lease: Duration,
+    /// Whether a row has become whole since.
+    has_progress: bool,
 }
 
 /// A scan in progress.
@@ -109,11 +133,15 @@ pub struct Scanner {
     cluster: Arc<Cluster>,
     table: String,
     view: View,
+    /// Age from which a scanner is replaced.
+    age_max: Option<Duration>,
     /// The rows that the next scanner reads.
     rows: Rows,
     open: Option<Open>,
     /// Row whose cells have been returned, and that is not known to be whole.
     pending: Option<Bytes>,
+    /// Whether the pending row began before the latest response.
+    is_long: bool,
     /// Whether the pending row is read once more.
     again: bool,
     back_off: BackOff,
@@ -128,10 +156,12 @@ impl Scanner {
             cluster,
             table: table.to_owned(),
             view,
+            age_max: (view == View::Raw).then_some(RAW_AGE_MAX),
             over: rows.is_empty(),
             rows,
             open: None,
             pending: None,
+            is_long: false,
             again: false,
         }
     }
@@ -157,18 +187,80 @@ impl Scanner {
         Ok(None)
     }
 
-    /// Prepares another scanner behind the last whole row.
-    async fn recover(&mut self, failure: Failure) -> Result<(), Failure> {
+    /// Waits until `time`, and renews the scanner's lease meanwhile. A row larger than a response would never be read
+    /// otherwise if the pauses between calls are longer than the lease.
+    pub async fn wait_until(&mut self, time: Instant) {
+        while let Some(open) = &self.open {
+            let renewal = Instant::now() + (open.lease / 3).max(RENEWAL_MIN);
+            if renewal >= time {
+                break;
+            }
+            tokio::time::sleep_until(renewal).await;
+            if self.is_old() {
+                self.leave();
+            } else if let Err(failure) = self.renew().await {
+                // The next call opens another one, and meets with what is wrong.
+                self.lose(&failure);
+            }
+        }
+        tokio::time::sleep_until(time).await;
+    }
+
+    async fn renew(&mut self) -> Result<(), Failure> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let request = ScanRequest {
+            scanner_id: open.id,
+            next_call_seq: Some(open.next_call_seq),
+            number_of_rows: Some(0),
+            renew: Some(true),
+            ..request()
+        };
+        match open.socket.call(SCAN, &request, &())?.await {
+            // Not counted by the server; there is time for another attempt.
+            Err(failure) if failure.remedy() == Remedy::Wait => Ok(()),
+            Err(failure) => Err(failure),
+            Ok(_) => {
+                open.next_call_seq += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the scanner is to be replaced. The pending row begins again then, so a row of several responses is read to its
+    /// end before, and each scanner reads at least one row.
+    fn is_old(&self) -> bool {
+        let is_old = |open: &Open| self.age_max.is_some_and(|max| open.since.elapsed() >= max) && open.has_progress;
+        !self.is_long && self.open.as_ref().is_some_and(is_old)
+    }
+
+    /// Closes the scanner. The next one begins behind the last whole row.
+    fn leave(&mut self) {
+        if let Some(open) = self.open.take() {
+            open.close();
+        }
+        self.again |= self.pending.take().is_some();
+    }
+
+    /// Drops a scanner that has failed.
+    fn lose(&mut self, failure: &Failure) {
         if let Some(open) = self.open.take()
             && failure.forgets()
         {
             self.cluster.forget(&self.table, &open.region);
         }
         self.again |= self.pending.take().is_some();
+    }
+
+    /// Prepares another scanner behind the last whole row.
+    async fn recover(&mut self, failure: Failure) -> Result<(), Failure> {
+        self.lose(&failure);
         self.cluster.back_off(&mut self.back_off, failure).await
     }
 
     async fn fetch(&mut self) -> Result<Cells, Failure> {
+        if self.is_old() {
+            self.leave();
+        }
         let (response, cells) = match &mut self.open {
             None => self.open_scanner().await?,
             Some(open) => {
@@ -182,7 +274,9 @@ impl Scanner {
                 (decode("ScanResponse", answer.message)?, answer.cells)
             }
         };
+        let before = self.pending.clone();
         let mut cells = self.take(&response, cells)?;
+        self.is_long = before.is_some() && self.pending == before;
         if response.more_results == Some(false) || !response.more_results_in_region.unwrap_or_default() {
             self.region_done(&mut cells, response.more_results == Some(false))?;
         }
@@ -192,6 +286,7 @@ impl Scanner {
     /// Opens a scanner in the region of the next row; the response holds its first cells.
     async fn open_scanner(&mut self) -> Result<(ScanResponse, Bytes), Failure> {
         let region = self.cluster.locate(&self.table, &self.rows.start).await?;
+        let since = Instant::now();
         let attempt = async {
             let socket = region.server.socket().await?;
             let answer = socket.call(SCAN, &self.opening(&region), &())?.await?;
@@ -209,6 +304,9 @@ impl Scanner {
             socket,
             id: response.scanner_id,
             next_call_seq: 0,
+            since,
+            lease: response.ttl.map_or(LEASE, |ms| Duration::from_millis(ms.into())),
+            has_progress: false,
         });
         Ok((response, cells))
     }
@@ -293,6 +391,9 @@ impl Scanner {
     fn whole(&mut self, row: Bytes, taken: &mut Cells) {
         self.rows.start = row.clone();
         self.rows.include_start = false;
+        if let Some(open) = &mut self.open {
+            open.has_progress = true;
+        }
         taken.whole = Some(row);
     }
 
@@ -318,22 +419,25 @@ impl Scanner {
     }
 }
 
-impl Drop for Scanner {
+impl Open {
     /// Closes the scanner without waiting. If the request is lost, the scanner's lease ends by itself.
-    fn drop(&mut self) {
-        let Some(Open {
-            socket, id: Some(id), ..
-        }) = &self.open
-        else {
-            return;
-        };
+    fn close(&self) {
+        let Some(id) = self.id else { return };
         let request = ScanRequest {
-            scanner_id: Some(*id),
+            scanner_id: Some(id),
             number_of_rows: Some(0),
             close_scanner: Some(true),
             ..ScanRequest::default()
         };
-        drop(socket.call(CLOSE, &request, &()));
+        drop(self.socket.call(CLOSE, &request, &()));
+    }
+}
+
+impl Drop for Scanner {
+    fn drop(&mut self) {
+        if let Some(open) = &self.open {
+            open.close();
+        }
     }
 }
 
@@ -359,99 +463,5 @@ async fn continued(
             Err(failure) if failure.remedy() == Remedy::Wait => cluster.back_off(back_off, failure).await?,
             other => return other,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::settings::Settings;
-    use bytes::BytesMut;
-    use stele_wire::cell::{CellRef, CellType};
-
-    fn scanner(rows: Rows) -> Scanner {
-        let cluster = Cluster::new(vec!["127.0.0.1:1".to_owned()], Settings::default());
-        Scanner::new(Arc::new(cluster), "t", rows, View::Raw)
-    }
-
-    fn block(rows: &[&str]) -> Bytes {
-        let mut out = BytesMut::new();
-        for row in rows {
-            CellRef {
-                row: row.as_bytes(),
-                family: b"f",
-                qualifier: b"q",
-                timestamp: 1,
-                kind: CellType::Put,
-                value: b"v",
-            }
-            .encode(&mut out)
-            .unwrap();
-        }
-        out.freeze()
-    }
-
-    fn response(counts: &[u32], partial: &[bool]) -> ScanResponse {
-        ScanResponse {
-            cells_per_result: counts.to_vec(),
-            partial_flag_per_result: partial.to_vec(),
-            ..ScanResponse::default()
-        }
-    }
-
-    #[test]
-    fn rows_know_whether_they_can_be_there() {
-        let between = |start: &'static str, end: &'static str| Rows::between(start.into(), end.into());
-        assert!(between("b", "a").is_empty() && between("a", "a").is_empty());
-        assert!(!between("a", "b").is_empty() && !between("a", "").is_empty() && !Rows::one("a".into()).is_empty());
-    }
-
-    #[test]
-    fn a_partial_row_is_whole_when_another_begins() {
-        let mut scanner = scanner(Rows::between(Bytes::new(), Bytes::new()));
-        let first = scanner
-            .take(&response(&[1, 1], &[false, true]), block(&["a", "b"]))
-            .unwrap();
-        assert_eq!(
-            (first.whole, first.cells.len(), first.again),
-            (Some("a".into()), 2, false)
-        );
-        let second = scanner
-            .take(&response(&[1, 1], &[true, true]), block(&["b", "c"]))
-            .unwrap();
-        assert_eq!(second.whole, Some("b".into()));
-        assert_eq!(
-            (scanner.pending.clone(), scanner.rows.start.clone()),
-            (Some("c".into()), "b".into())
-        );
-    }
-
-    #[test]
-    fn results_that_are_none_are_refused() {
-        let new = || scanner(Rows::between("b".into(), Bytes::new()));
-        assert!(
-            new().take(&response(&[1], &[]), block(&["a"])).is_err(),
-            "before the start"
-        );
-        assert!(
-            new().take(&response(&[2], &[]), block(&["b", "c"])).is_err(),
-            "two rows"
-        );
-        assert!(
-            new().take(&response(&[1], &[]), block(&["b", "c"])).is_err(),
-            "too many cells"
-        );
-        assert!(
-            new().take(&response(&[2], &[]), block(&["b"])).is_err(),
-            "too few cells"
-        );
-        assert!(
-            new().take(&response(&[1, 1], &[true]), block(&["c", "b"])).is_err(),
-            "out of order"
-        );
-        assert!(
-            new().take(&response(&[1, 1], &[]), block(&["b", "b"])).is_err(),
-            "twice"
-        );
     }
 }
