@@ -63,7 +63,7 @@ pub struct MigrateArgs {
 #[derive(Args, Clone, Debug, Default)]
 pub struct Selection {
     /// Only tables whose whole name, `table` or `namespace:table`, matches
-    #[arg(long, value_name = "REGEX")]
+    #[arg(long, value_name = "REGEX", value_parser = whole_names)]
     pub tables: Option<Regex>,
     /// Only tables of this namespace; repeatable
     #[arg(long, value_name = "NAME")]
@@ -73,10 +73,16 @@ pub struct Selection {
 impl Selection {
     /// Whether a table is chosen.
     pub fn has(&self, namespace: &str, name: &str) -> bool {
-        let whole = |pattern: &Regex| pattern.find_iter(name).any(|found| found.len() == name.len());
-        self.tables.as_ref().is_none_or(whole)
+        self.tables.as_ref().is_none_or(|pattern| pattern.is_match(name))
             && (self.namespace.is_empty() || self.namespace.iter().any(|chosen| chosen == namespace))
     }
+}
+
+/// Compiles a pattern of whole names. The first match of `a|ab` in `ab` is only `a`, so the pattern itself needs the anchors.
+fn whole_names(pattern: &str) -> Result<Regex, regex::Error> {
+    // By itself first: brackets around it would make patterns such as `a)|(b` valid.
+    Regex::new(pattern)?;
+    Regex::new(&format!(r"\A(?:{pattern})\z"))
 }
 
 #[cfg(test)]
@@ -102,17 +108,22 @@ mod tests {
         assert!(parse("--verify --schema-only").is_err() && parse("--verify --delete-extra").is_err());
         let args = parse("--max-bytes-per-second 20MiB").map(|binary| binary.arguments);
         assert_eq!(args.unwrap().max_bytes_per_second, Some(20 << 20));
+        let selection = parse("--tables orders|orders_items").map(|binary| binary.arguments.selection);
+        assert!(selection.unwrap().has("default", "orders_items"));
     }
 
     #[test]
     fn tables_are_chosen_by_their_whole_name_and_namespace() {
         let by = |tables: &str, namespace: &[&str]| Selection {
-            tables: Some(Regex::new(tables).unwrap()),
+            tables: Some(whole_names(tables).unwrap()),
             namespace: namespace.iter().map(|&name| name.to_owned()).collect(),
         };
         assert!(Selection::default().has("default", "t"));
         assert!(by("t.*", &[]).has("default", "t1") && !by("t", &[]).has("default", "t1"));
         assert!(by("ns:.*", &["ns"]).has("ns", "ns:t") && !by(".*", &["ns"]).has("default", "t"));
         assert!(by("(?:a|ab)$", &[]).has("default", "ab"));
+        let either = by("a|ab", &[]);
+        assert!(either.has("default", "a") && either.has("default", "ab") && !either.has("default", "abc"));
+        assert!(whole_names("a)|(b").is_err());
     }
 }

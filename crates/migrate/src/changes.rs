@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use stele_cli::escape::escape;
 use stele_hbaseclient::batch::RowChange;
 use stele_wire::cell::{Cell, CellRef, CellType};
-use stele_wire::messages::{MutationProto, MutationType, NameBytesPair};
+use stele_wire::messages::{Durability, MutationProto, MutationType, NameBytesPair};
 use stele_wire::{WireError, tags};
 
 /// Most cells of a change; a wider row becomes several. A server converts a change without a pause.
@@ -32,6 +32,11 @@ pub struct Change {
 }
 
 impl Change {
+    /// Whether its cells are tombstones.
+    pub fn is_delete(&self) -> bool {
+        self.kind == MutationType::Delete
+    }
+
     fn takes(&self, kind: MutationType, lifetime_ms: Option<i64>, row: &Bytes) -> bool {
         self.kind == kind && self.lifetime_ms == lifetime_ms && self.row == *row && self.cells.len() < CELLS_MAX
     }
@@ -66,6 +71,8 @@ impl RowChange for Change {
             row: Some(self.row.clone()),
             mutate_type: Some(self.kind as i32),
             attribute: lifetime.into_iter().collect(),
+            // A continued copy passes over rows that were acknowledged, also in a table that otherwise writes no log.
+            durability: Some(Durability::FsyncWal as i32),
             associated_cell_count: Some(self.cells.len() as i32),
             ..MutationProto::default()
         }
@@ -90,7 +97,13 @@ pub struct Counts {
 pub struct Converter {
     /// Whether tags without a meaning for the target are left out.
     ignore_tags: bool,
-    /// The last cell, without its value.
+    /// The row of the last cell.
+    row: Option<Bytes>,
+    /// Its cells that were counted.
+    row_cells: u64,
+    /// Of these, cells that come once more.
+    repeated: u64,
+    /// The last cell, without its value, unless its row begins again.
     last: Option<Cell>,
 }
 
@@ -99,8 +112,17 @@ impl Converter {
     pub fn new(ignore_tags: bool) -> Self {
         Self {
             ignore_tags,
+            row: None,
+            row_cells: 0,
+            repeated: 0,
             last: None,
         }
+    }
+
+    /// The last row begins again: its cells come once more, perhaps with other values, and are counted once.
+    pub fn again(&mut self) {
+        self.repeated = self.row_cells;
+        self.last = None;
     }
 
     /// Converts the next cells.
@@ -112,15 +134,23 @@ impl Converter {
         // Where the changes of the row begin: few, so they are searched one by one.
         let mut row_begin = 0;
         for (cell, tags) in cells {
-            let same_row = self.last.as_ref().is_some_and(|last| last.row == cell.row);
+            let same_row = self.row.as_ref() == Some(&cell.row);
             if same_row && self.last.as_ref().is_some_and(|last| is_again(last, &cell)) {
                 continue;
             }
             if !same_row {
                 row_begin = changes.len();
                 counts.rows += 1;
+                self.row = Some(cell.row.clone());
+                (self.row_cells, self.repeated) = (0, 0);
             }
-            counts.cells += 1;
+            match self.repeated.checked_sub(1) {
+                Some(repeated) => self.repeated = repeated,
+                None => {
+                    counts.cells += 1;
+                    self.row_cells += 1;
+                }
+            }
             self.last = Some(Cell {
                 value: Bytes::new(),
                 ..cell.clone()
@@ -221,6 +251,8 @@ mod tests {
             ["a Delete None: @9 @7", "a Put None: x@8 y@7", "b Put None: z@7"]
         );
         assert_eq!(counts, Counts { rows: 2, cells: 5 });
+        let logged = |change: &Change| change.proto().durability == Some(Durability::FsyncWal as i32);
+        assert!(changes.iter().all(logged));
         let mut out = BytesMut::new();
         changes[1].encode_cells(&mut out).unwrap();
         assert_eq!(out.len(), changes[1].cell_bytes());
@@ -238,6 +270,29 @@ mod tests {
         let (changes, counts) = converter.convert(plain(&second)).unwrap();
         assert_eq!(shown(&changes), ["a Put None: x@6"]);
         assert_eq!(counts, Counts { rows: 0, cells: 1 });
+    }
+
+    #[test]
+    fn cells_of_a_row_that_begins_again_are_written_once_more_and_counted_once() {
+        let mut converter = Converter::new(false);
+        let counted = |counts: Counts| (counts.rows, counts.cells);
+        let first = [cell("a", 9, CellType::Put, "x"), cell("b", 7, CellType::Put, "old")];
+        assert_eq!(counted(converter.convert(plain(&first)).unwrap().1), (2, 2));
+        converter.again();
+        let second = [
+            cell("b", 7, CellType::Put, "overwritten"),
+            cell("b", 6, CellType::Put, "y"),
+        ];
+        let (changes, counts) = converter.convert(plain(&second)).unwrap();
+        assert_eq!(shown(&changes), ["b Put None: overwritten@7 y@6"]);
+        assert_eq!(counted(counts), (0, 1));
+        converter.again();
+        let third = [cell("c", 7, CellType::Put, "x")];
+        assert_eq!(
+            counted(converter.convert(plain(&third)).unwrap().1),
+            (1, 1),
+            "b is gone"
+        );
     }
 
     #[test]

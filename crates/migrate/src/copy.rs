@@ -2,10 +2,14 @@
 //!
 //! Each range has one scanner. While the target writes a response's cells, the next response is fetched. Rows are not
 //! assembled: a row may arrive and be written in parts.
+//!
+//! Cells are written as soon as they have come, for deletes that come in between are what a copy cannot know. A limit on
+//! the rate therefore delays the next response, never cells that were read.
 
-use crate::changes::{Converter, Counts};
+use crate::changes::{Change, Converter, Counts};
 use crate::ends::Ends;
 use crate::journal::{Journal, Range, Totals};
+use crate::late::{LATE, LateRows, is_tombstone};
 use crate::pace::Pace;
 use crate::workers;
 use anyhow::{Context, Result};
@@ -17,6 +21,9 @@ use stele_cli::escape::escape;
 use stele_cli::progress::{Progress, count};
 use stele_hbaseclient::batch;
 use stele_hbaseclient::scan::{Rows, Scanner, View};
+
+#[cfg(test)]
+mod tests;
 
 /// Between writes of the progress file: how much work an interruption costs at most.
 const SAVE_INTERVAL: Duration = Duration::from_secs(2);
@@ -44,18 +51,55 @@ impl Transfer {
         rows: Rows,
         note: impl Fn(Option<Bytes>, Counts, u64),
     ) -> Result<()> {
-        let Ends { source, target, .. } = &*self.ends;
-        let mut scanner = Scanner::new(Arc::clone(source), table, rows, view);
-        let mut converter = Converter::new(self.ignore_tags);
+        let mut scanner = Scanner::new(Arc::clone(&self.ends.source), table, rows, view);
+        let (mut converter, mut late) = (Converter::new(self.ignore_tags), LateRows::default());
         let mut next = scanner.next().await?;
         while let Some(cells) = next {
-            self.pace.take(cells.bytes).await;
+            let late_row = late.note(&cells, Instant::now()).filter(|_| view == View::Raw);
+            if cells.again {
+                converter.again();
+            }
             let (changes, counts) = converter.convert(cells.cells)?;
-            let write = batch::write(target, table, &changes);
-            let (written, following) = futures::join!(write, scanner.next());
-            written.context("writing to the target")?;
+            let write = self.write(table, changes);
+            let read = async {
+                scanner.wait_until(self.pace.begin(cells.bytes)).await;
+                scanner.next().await
+            };
+            let (written, following) = futures::join!(write, read);
+            written?;
+            if let Some(row) = late_row {
+                self.write_tombstones(table, row).await?;
+            }
             note(cells.whole, counts, cells.bytes);
             next = following?;
+        }
+        Ok(())
+    }
+
+    /// Writes changes. If that took long, tombstones may have been written long before the cells that they hide, and be gone
+    /// already. So they are written again.
+    async fn write(&self, table: &str, mut changes: Vec<Change>) -> Result<()> {
+        let began = Instant::now();
+        let target = &self.ends.target;
+        let written = batch::write(target, table, &changes).await;
+        written.context("writing to the target")?;
+        if began.elapsed() <= LATE {
+            return Ok(());
+        }
+        changes.retain(Change::is_delete);
+        let written = batch::write(target, table, &changes).await;
+        written.context("writing to the target")
+    }
+
+    /// Reads a row once more, and writes its tombstones.
+    async fn write_tombstones(&self, table: &str, row: Bytes) -> Result<()> {
+        let mut scanner = Scanner::new(Arc::clone(&self.ends.source), table, Rows::one(row), View::Raw);
+        let mut converter = Converter::new(self.ignore_tags);
+        while let Some(mut cells) = scanner.next().await? {
+            cells.cells.retain(|(cell, _)| is_tombstone(cell));
+            let (changes, _) = converter.convert(cells.cells)?;
+            self.write(table, changes).await?;
+            scanner.wait_until(self.pace.begin(cells.bytes)).await;
         }
         Ok(())
     }
@@ -191,22 +235,4 @@ fn left(range: &Range) -> Rows {
         rows.include_start = false;
     }
     rows
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_range_continues_behind_its_last_whole_row() {
-        let mut range = Range {
-            start: "a".into(),
-            end: "m".into(),
-            ..Range::default()
-        };
-        assert_eq!(left(&range), Rows::between("a".into(), "m".into()));
-        range.through = Some("c".into());
-        let rows = left(&range);
-        assert_eq!((&rows.start[..], rows.include_start), (&b"c"[..], false));
-    }
 }

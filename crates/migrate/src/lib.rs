@@ -7,7 +7,7 @@
 //! Terms: the *source* is the HBase cluster, the *target* is Stele. A *range* is the rows of a region of the source when
 //! the copy began; it is the unit of parallel work and of the progress file.
 //!
-//! Layers, pure first: [`address`], [`changes`], [`digest`] know no network; [`journal`] knows files; [`ends`],
+//! Layers, pure first: [`address`], [`changes`], [`digest`], [`late`] know no network; [`journal`] knows files; [`ends`],
 //! [`tables`], [`workers`] know the network; [`copy`], [`compare`], [`recheck`],
 //! [`extra`] and [`verify`] do the work.
 //!
@@ -30,6 +30,7 @@ pub mod digest;
 pub mod ends;
 pub mod extra;
 pub mod journal;
+pub mod late;
 pub mod pace;
 pub mod recheck;
 pub mod run;

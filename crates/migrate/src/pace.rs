@@ -24,9 +24,14 @@ impl Pace {
 
     /// Takes bytes, and waits until those taken before are used up.
     pub async fn take(&self, bytes: u64) {
-        let Some(rate) = self.bytes_per_second else { return };
-        let start = self.reserve(bytes, rate.max(1), Instant::now());
-        tokio::time::sleep_until(start).await;
+        tokio::time::sleep_until(self.begin(bytes)).await;
+    }
+
+    /// Takes bytes. Returns when those taken before are used up.
+    pub fn begin(&self, bytes: u64) -> Instant {
+        let now = Instant::now();
+        let rate = self.bytes_per_second;
+        rate.map_or(now, |rate| self.reserve(bytes, rate.max(1), now))
     }
 
     /// Reserves time for bytes, and returns when it begins.

@@ -28,11 +28,16 @@ pub async fn run(args: MigrateArgs) -> Result<ExitCode> {
         pace: Arc::new(Pace::new(args.max_bytes_per_second)),
         ignore_tags: args.ignore_tags,
     };
-    let views: Vec<(String, View)> = tables.iter().map(|table| (table.name.clone(), table.view())).collect();
     if args.verify_only {
+        let views = tables::views(&transfer.ends.target, &tables).await?;
         return verify(transfer, &views, &args).await;
     }
     let journal = prepare(&transfer.ends, &tables, &args).await?;
+    // Now the target has all of them.
+    let views = tables::views(&transfer.ends.target, &tables).await?;
+    for (name, _) in views.iter().filter(|(_, view)| *view == View::Visible) {
+        println!("table {name}: its deletes act by sequence, so only visible cells are copied, and writers must pause");
+    }
     if args.schema_only {
         return Ok(ExitCode::SUCCESS);
     }
@@ -77,12 +82,6 @@ async fn prepare(ends: &Ends, tables: &[Table], args: &MigrateArgs) -> Result<Jo
                 "made table {} with {}",
                 table.name,
                 count(regions.len() as u64, "region")
-            );
-        }
-        if table.view() == View::Visible {
-            println!(
-                "table {}: its deletes act by sequence, so only visible cells are copied, and writers must pause",
-                table.name
             );
         }
         if !args.schema_only {

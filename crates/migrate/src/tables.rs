@@ -42,19 +42,39 @@ impl Table {
         let name = String::from_utf8(table_text(name).to_vec())?;
         Ok(Table { name, schema })
     }
+}
 
-    /// The cells that are copied. Where deletes act by sequence, a copied tombstone would hide cells that were written
-    /// after it, so only visible cells are copied.
-    pub fn view(&self) -> View {
-        let by_sequence = |attribute: &BytesBytesPair| {
-            attribute.first.eq_ignore_ascii_case(NEW_VERSION_BEHAVIOR) && attribute.second.eq_ignore_ascii_case(b"true")
-        };
-        let mut families = self.schema.column_families.iter();
-        match families.any(|family| family.attributes.iter().any(by_sequence)) {
-            true => View::Visible,
-            false => View::Raw,
-        }
+/// Whether deletes act by sequence in a family of a table.
+fn deletes_by_sequence(schema: &TableSchema) -> bool {
+    let by_sequence = |attribute: &BytesBytesPair| {
+        attribute.first.eq_ignore_ascii_case(NEW_VERSION_BEHAVIOR) && attribute.second.eq_ignore_ascii_case(b"true")
+    };
+    let mut families = schema.column_families.iter();
+    families.any(|family| family.attributes.iter().any(by_sequence))
+}
+
+/// The cells that are copied from one table to another. Where deletes act by sequence, tombstones are of no use: one of the
+/// source hides no cell that was written after it, and one of the target none that is copied after it.
+fn view(source: &TableSchema, target: Option<&TableSchema>) -> View {
+    match deletes_by_sequence(source) || target.is_some_and(deletes_by_sequence) {
+        true => View::Visible,
+        false => View::Raw,
     }
+}
+
+/// The cells that are copied of each table, which the target may not have yet.
+///
+/// # Errors
+/// A target that does not respond.
+pub async fn views(target: &Cluster, tables: &[Table]) -> Result<Vec<(String, View)>> {
+    let mut views = Vec::new();
+    for table in tables {
+        let name = table.schema.table_name.clone().unwrap_or_default();
+        let found = descriptors(target, vec![name]).await;
+        let found = found.context("reading the target's schemas")?;
+        views.push((table.name.clone(), view(&table.schema, found.first())));
+    }
+    Ok(views)
 }
 
 /// Whether a table had to be made.
@@ -231,11 +251,16 @@ mod tests {
     }
 
     #[test]
-    fn markers_are_copied_where_deletes_act_by_timestamp() {
-        assert_eq!(table(("VERSIONS", "3")).view(), View::Raw);
-        assert_eq!(table(("NEW_VERSION_BEHAVIOR", "false")).view(), View::Raw);
-        assert_eq!(table(("NEW_VERSION_BEHAVIOR", "TRUE")).view(), View::Visible);
-        assert_eq!(table(("VERSIONS", "3")).name, "ns:t");
+    fn tombstones_are_copied_where_deletes_act_by_timestamp_on_both_sides() {
+        let plain = table(("VERSIONS", "3"));
+        let off = table(("NEW_VERSION_BEHAVIOR", "false")).schema;
+        let on = table(("NEW_VERSION_BEHAVIOR", "TRUE")).schema;
+        assert_eq!(view(&plain.schema, None), View::Raw);
+        assert_eq!(view(&plain.schema, Some(&off)), View::Raw);
+        for (source, target) in [(&on, None), (&on, Some(&off)), (&off, Some(&on))] {
+            assert_eq!(view(source, target), View::Visible);
+        }
+        assert_eq!(plain.name, "ns:t");
     }
 
     #[test]

@@ -107,28 +107,38 @@ fn table() -> TableName {
     }
 }
 
-/// Makes table `t` with family `f`, split at `m`.
-fn create(address: &str) {
+/// A request for a table with family `f`, split at `m`.
+fn creation(table_name: TableName, attributes: Vec<BytesBytesPair>) -> CreateTableRequest {
     let schema = TableSchema {
-        table_name: Some(table()),
+        table_name: Some(table_name),
         column_families: vec![ColumnFamilySchema {
             name: "f".into(),
+            attributes,
             ..ColumnFamilySchema::default()
         }],
         ..TableSchema::default()
     };
-    let request = CreateTableRequest {
+    CreateTableRequest {
         table_schema: schema,
         split_keys: vec!["m".into()],
         ..CreateTableRequest::default()
-    };
-    let mut master = Connection::open(address, MASTER_SERVICE);
-    let (made, _): (ProcedureResponse, _) = master.ask("CreateTable", &request);
+    }
+}
+
+fn make(master: &mut Connection, request: &CreateTableRequest) {
+    let (made, _): (ProcedureResponse, _) = master.ask("CreateTable", request);
     let state = GetProcedureResultRequest {
         proc_id: made.proc_id.unwrap(),
     };
     let (done, _): (GetProcedureResultResponse, _) = master.ask("getProcedureResult", &state);
     assert_eq!(done.state, ProcedureState::Finished as i32);
+}
+
+/// Makes table `t`.
+fn create(address: &str) {
+    let request = creation(table(), Vec::new());
+    let mut master = Connection::open(address, MASTER_SERVICE);
+    make(&mut master, &request);
     let again = master.call("CreateTable", &request, &());
     let class = again.header.exception.unwrap().exception_class_name;
     assert_eq!(class.as_deref(), Some(exception::TABLE_EXISTS));
@@ -808,6 +818,16 @@ fn entries_of_a_log_are_applied_once_however_often_they_come() {
     let address = free_address();
     let server = server(data.path(), &address);
     create(&address);
+    let by_sequence = BytesBytesPair {
+        first: "NEW_VERSION_BEHAVIOR".into(),
+        second: "true".into(),
+    };
+    let name = TableName {
+        qualifier: "by_sequence".into(),
+        ..table()
+    };
+    let mut master = Connection::open(&address, MASTER_SERVICE);
+    make(&mut master, &creation(name, vec![by_sequence]));
     let mut admin = Connection::open(&address, ADMIN_SERVICE);
     let mut ship = |table: &'static str, cells: &BytesMut, count: i32| {
         let entry = WalEntry {
@@ -840,6 +860,12 @@ fn entries_of_a_log_are_applied_once_however_often_they_come() {
         assert_eq!(ship("t", cells, count), None);
     }
     assert_eq!(ship("hbase:meta", &first, 3), None, "system tables are passed over");
+    let refused = ship("by_sequence", &first, 3);
+    assert_eq!(
+        refused.as_deref(),
+        Some(exception::DO_NOT_RETRY),
+        "the delete would come again"
+    );
     assert_eq!(ship("none", &first, 3).as_deref(), Some(exception::TABLE_NOT_FOUND));
     assert_eq!(ship("t", &second, 2).as_deref(), Some(exception::DO_NOT_RETRY));
     let mut marker = BytesMut::new();

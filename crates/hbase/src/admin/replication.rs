@@ -1,7 +1,8 @@
 //! Serves `ReplicateWALEntry`: a real HBase ships its log here, as to any peer.
 //!
 //! Cells are written with the timestamps and the kinds that they have, so an entry that comes again, or late, changes
-//! nothing more. That holds where deletes act by timestamp: tables whose deletes act by sequence are refused.
+//! nothing more. That holds where deletes act by timestamp: tables with a family whose deletes act by sequence are
+//! refused.
 //!
 //! Entries of system tables and events of the log are passed over. A bulk load is refused, because its files are in the
 //! source's file system. The source repeats a request that fails, so a request need not be atomic.
@@ -16,6 +17,7 @@ use crate::front_end::Shared;
 use crate::mutate::write;
 use crate::mutations::Converter;
 use crate::names::{self, SYSTEM_NAMESPACE};
+use crate::selection::FamilySearch;
 use crate::times;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -34,6 +36,7 @@ const BULK_LOAD: &[u8] = b"HBASE::BULK_LOAD";
 /// Rows of one table, in the order of the request.
 struct Rows {
     schema: Arc<TableSchema>,
+    search: FamilySearch,
     rows: Vec<RowMutation>,
 }
 
@@ -45,7 +48,7 @@ pub(super) async fn replicate(shared: &Shared, call: &Call) -> Outcome<Reply> {
     for entry in &request.entry {
         take(shared, entry, &mut cells, &mut tables)?;
     }
-    for Rows { schema, rows } in tables.into_values() {
+    for Rows { schema, rows, .. } in tables.into_values() {
         let results = write(shared, &schema, rows, None).await?;
         results.into_iter().collect::<Outcome<Vec<()>>>()?;
     }
@@ -72,6 +75,7 @@ fn take(
                 Some(rows) => rows,
                 None => tables.entry(table.clone()).or_insert(Rows {
                     schema: sink(shared, &table)?,
+                    search: FamilySearch::default(),
                     rows: Vec::new(),
                 }),
             };
@@ -92,14 +96,15 @@ fn check_event(event: &Cell) -> Outcome<()> {
 /// The table that entries are written to.
 fn sink(shared: &Context, table: &TableName) -> Outcome<Arc<TableSchema>> {
     let schema = shared.schema(table)?;
-    match schema.delete_rule {
-        DeleteRule::ByTimestamp => Ok(schema),
-        DeleteRule::BySequence => Err(Failure::do_not_retry(format!(
-            "table {} cannot be a target of replication: its deletes act by sequence, so an entry that comes again would \
-             delete newer cells",
-            names::to_text(table)
-        ))),
+    // A family may have a rule of its own, such as one with `NEW_VERSION_BEHAVIOR`.
+    if schema.deletes_only(DeleteRule::ByTimestamp) {
+        return Ok(schema);
     }
+    Err(Failure::do_not_retry(format!(
+        "table {} cannot be a target of replication: its deletes act by sequence, so an entry that comes again would \
+         delete newer cells",
+        names::to_text(table)
+    )))
 }
 
 impl Rows {
@@ -119,7 +124,7 @@ impl Rows {
             now,
             memory: None,
         }
-        .logged(cell, tags.lifetime_ms)?;
+        .logged(cell, tags.lifetime_ms, &mut self.search)?;
         match self.rows.last_mut() {
             Some(last) if last.row == row => last.mutations.push(mutation),
             _ => self.rows.push(RowMutation {
