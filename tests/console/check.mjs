@@ -283,6 +283,7 @@ async function changing(browser, [, hash]) {
   await page.waitForSelector("dialog.form");
   await (await page.$("dialog button.danger")).click();
   await shows("second value", false);
+  problems.push(...(await unchanged(page, press, hash.split("=")[1], answer.families[0])));
   await page.goto(`${origin}/#/rules`, { waitUntil: "load" });
   await page.waitForSelector("#content table");
   await press("Give rights");
@@ -296,6 +297,32 @@ async function changing(browser, [, hash]) {
   await shows("group:checkers", false);
   check("changes of cells and rules", [...problems, ...faults]);
   await page.close();
+}
+
+/** A value that is saved as it was shown stays the same, with its byte order mark and its line ends. */
+async function unchanged(page, press, table, family) {
+  const value = btoa("\xef\xbb\xbfa\r\nb");
+  const place = { table: decodeURIComponent(table), row: "\\x00console", family, column: "bytes" };
+  const send = async (path, body) => {
+    const headers = { "content-type": "application/json", "x-stele-console": "1" };
+    const answer = await fetch(`${origin}/api/${path}`, { method: "POST", headers, body: JSON.stringify(body) });
+    return answer.ok ? [] : [`${path}: ${answer.status}`];
+  };
+  const problems = await send("cell", { ...place, value });
+  await page.reload({ waitUntil: "load" });
+  await page.waitForFunction(() => document.querySelector("#content tbody").textContent.includes("bytes"));
+  await press("Edit");
+  await page.waitForSelector("dialog.form");
+  await press("Save");
+  await page.waitForFunction(() => !document.querySelector("dialog.form"));
+  const found = await (await fetch(`${origin}/api/rows?table=${table}&prefix=${encodeURIComponent(place.row)}&versions=2`)).json();
+  const cells = found.rows[0].cells.filter((cell) => cell.column === place.column);
+  if (cells.length !== 2) problems.push(`${cells.length} versions after a save`);
+  for (const cell of cells) {
+    if (cell.value !== value) problems.push(`saved unchanged, a value is ${cell.value}`);
+    problems.push(...(await send("cell/delete", { ...place, time: cell.time })));
+  }
+  return problems;
 }
 
 /** The overview stays open, so that the server's own CPU time can be read meanwhile. */

@@ -4,8 +4,8 @@ use crate::grants::Grants;
 use crate::guard::Guard;
 use std::sync::Arc;
 use stele_client::access::ResourceRules;
-use stele_client::{AccessAdmin, ServiceResult};
-use stele_types::{AccessRule, Member, Resource, Rights};
+use stele_client::{AccessAdmin, ServiceError, ServiceResult};
+use stele_types::{AccessRule, ErrorKind, Member, Resource, Rights};
 
 /// The rules for one caller, or for everybody where callers are not known.
 #[derive(Clone)]
@@ -115,11 +115,35 @@ impl Rules {
     }
 }
 
+/// Fails if there is a right to take that no rule gives. A caller that names another member, or another part, would take it for
+/// taken.
+pub fn check_given(before: &[AccessRule], revoke: &[AccessRule]) -> ServiceResult<()> {
+    let is_given = |taken: &AccessRule| {
+        let rights = before.iter().filter(|rule| same(rule, taken));
+        rights
+            .map(|rule| rule.rights)
+            .any(|rights| rights.without(taken.rights) != rights)
+    };
+    match revoke.iter().find(|taken| !is_given(taken)) {
+        None => Ok(()),
+        Some(taken) => Err(ServiceError::new(
+            ErrorKind::NotFound,
+            format!(
+                "no rule for exactly these rows and families gives {} {}: either it was taken before, or another rule gives it",
+                taken.member,
+                taken.rights.names().collect::<Vec<_>>().join(", "),
+            ),
+        )),
+    }
+}
+
+/// Whether rules have the same member and the same part.
+fn same(a: &AccessRule, b: &AccessRule) -> bool {
+    (&a.member, &a.families, &a.row_prefix) == (&b.member, &b.families, &b.row_prefix)
+}
+
 /// The rules after a change. Rights are taken from, and given to, the rule with the same member and the same part.
 pub fn changed(before: &[AccessRule], revoke: &[AccessRule], grant: &[AccessRule]) -> Vec<AccessRule> {
-    let same = |a: &AccessRule, b: &AccessRule| {
-        (&a.member, &a.families, &a.row_prefix) == (&b.member, &b.families, &b.row_prefix)
-    };
     let mut all = before.to_vec();
     for taken in revoke {
         for rule in all.iter_mut().filter(|rule| same(rule, taken)) {
@@ -134,4 +158,31 @@ pub fn changed(before: &[AccessRule], revoke: &[AccessRule], grant: &[AccessRule
     }
     all.retain(|rule| !rule.rights.is_none());
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_rights_that_a_rule_gives_can_be_taken() {
+        let rule = |member: &str, rights: Rights, prefix: &'static [u8]| AccessRule {
+            member: Member::User(member.to_owned()),
+            rights,
+            families: Vec::new(),
+            row_prefix: prefix.into(),
+        };
+        let before = [rule("bob", Rights::READ.and(Rights::WRITE), b"\xff\x01")];
+        let kind = |taken| check_given(&before, &[taken]).map_err(|error| error.kind);
+        assert_eq!(kind(rule("bob", Rights::READ, b"\xff\x01")), Ok(()));
+        assert_eq!(kind(rule("bob", Rights::READ.and(Rights::ADMIN), b"\xff\x01")), Ok(()));
+        for other in [
+            rule("bob", Rights::ADMIN, b"\xff\x01"),
+            rule("bob", Rights::READ, b""),
+            rule("bob", Rights::READ, b"\\xff\\x01"),
+            rule("eve", Rights::READ, b"\xff\x01"),
+        ] {
+            assert_eq!(kind(other), Err(ErrorKind::NotFound));
+        }
+    }
 }

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::iam::{check_exists, no_rules, resource_of, rules_of};
 use crate::pb::own as pb;
 use crate::status::{invalid, status};
-use stele_access::rules::changed;
+use stele_access::rules::{changed, check_given};
 use stele_client::access::ResourceRules;
 use stele_types::{AccessRule, ErrorKind, Member, Resource, Rights, TableName};
 use tonic::Status;
@@ -59,6 +59,10 @@ pub(crate) async fn modify_rules(
         let before = rules.get(&resource).map_err(status)?;
         check_exists(context, &request.resource, &resource).await?;
         let before = before.unwrap_or_else(no_rules);
+        if attempt == 1 {
+            // A later attempt may find the rules that an earlier one has made, although its outcome was not known.
+            check_given(&before.rules, &revoke).map_err(status)?;
+        }
         let all = changed(&before.rules, &revoke, &grant);
         match rules.set(&resource, all.clone(), Some(before.version)).await {
             Ok(_) => {

@@ -1,8 +1,11 @@
 //! `rules`, `grant` and `revoke`: administration of access rules.
 
 use crate::connection::Connection;
+use crate::escape::escape;
+use crate::query::parse_bytes;
 use crate::show::print;
 use anyhow::Result;
+use bytes::Bytes;
 use clap::Args;
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -30,8 +33,8 @@ pub struct RuleArgs {
     #[arg(long, value_name = "FAMILY")]
     family: Vec<String>,
     /// Only rows of a table with this prefix
-    #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
-    prefix: String,
+    #[arg(long, value_name = "PREFIX", value_parser = parse_bytes)]
+    prefix: Option<Bytes>,
     #[command(flatten)]
     connection: Connection,
 }
@@ -46,7 +49,7 @@ impl RuleArgs {
             },
             rights: self.rights.split(',').map(|right| right.trim().to_owned()).collect(),
             families: self.family.clone(),
-            row_prefix: self.prefix.clone().into_bytes(),
+            row_prefix: self.prefix.as_deref().unwrap_or_default().to_vec(),
         }
     }
 }
@@ -94,7 +97,7 @@ fn show(resource: &ResourceRules) -> String {
             let _ = write!(out, "  families {}", rule.families.join(","));
         }
         if !rule.row_prefix.is_empty() {
-            let _ = write!(out, "  rows {}…", rule.row_prefix.escape_ascii());
+            let _ = write!(out, "  rows {}…", escape(&rule.row_prefix));
         }
         out.push('\n');
     }
@@ -116,6 +119,13 @@ fn short_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: RuleArgs,
+    }
 
     #[test]
     fn rules_are_lines() {
@@ -123,7 +133,7 @@ mod tests {
             member: "user:alice".into(),
             rights: vec!["read".into(), "write".into()],
             families: vec!["f".into()],
-            row_prefix: b"a\x00".to_vec(),
+            row_prefix: b"a\"\x00\xff".to_vec(),
         };
         let resource = ResourceRules {
             resource: "projects/-/instances/i/tables/t".into(),
@@ -131,8 +141,12 @@ mod tests {
         };
         assert_eq!(
             show(&resource),
-            "i/t  user:alice  read,write  families f  rows a\\x00…\n"
+            "i/t  user:alice  read,write  families f  rows a\"\\x00\\xff…\n"
         );
+        let shown = show(&resource);
+        let prefix = shown.split("rows ").nth(1).and_then(|shown| shown.strip_suffix("…\n"));
+        let line = Line::try_parse_from(["revoke", "alice", "read", "i/t", "--prefix", prefix.unwrap()]);
+        assert_eq!(line.unwrap().args.rule().row_prefix, resource.rules[0].row_prefix);
         assert_eq!(short_name("cluster"), "cluster");
         assert_eq!(short_name("projects/-/instances/i/clusters/-/backups/b"), "i, backup b");
     }

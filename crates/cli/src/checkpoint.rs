@@ -48,6 +48,9 @@ pub struct ImportCheckpoint {
     pub bad_records: u64,
     /// Length of the list of bad records, up to the prefix.
     pub bad_bytes: u64,
+    /// Absolute path of that list, escaped if it is not UTF-8; earlier versions did not note it.
+    #[serde(default)]
+    pub bad_list: Option<String>,
 }
 
 /// State of an interrupted export.
@@ -220,6 +223,7 @@ mod tests {
             records: 4,
             bad_records: 0,
             bad_bytes: 0,
+            bad_list: None,
         }
     }
 

@@ -1,12 +1,15 @@
 //! A client of the public Bigtable API, for any server that implements it.
 //!
-//! Every call is repeated after transient errors, see [`retry`]. A read continues after its last row. A write repeats
-//! only the entries that are not acknowledged. [`chunks`] assembles rows and is pure.
+//! Reads and dated writes are repeated after transient errors, other changes only if they were not begun: see [`retry`]. A read
+//! continues after its last row. A write repeats only the entries that are not acknowledged. [`chunks`] assembles rows and is
+//! pure.
 //!
 //! Data messages may have up to [`MESSAGE_BYTES_MAX`]. That limit and HTTP/2 flow control bound the memory.
 
 pub mod admin;
 pub mod chunks;
+#[cfg(test)]
+pub(crate) mod fake;
 pub mod read;
 pub mod retry;
 mod security;
@@ -20,7 +23,7 @@ use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as ad
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;
 use prost::Message;
 use read::{ReadQuery, RowStream};
-use retry::{Retry, is_retryable};
+use retry::{Retry, is_retryable, is_unbegun};
 use std::error::Error as _;
 use std::str::FromStr;
 use std::time::Duration;
@@ -198,26 +201,39 @@ impl Client {
     /// Writes rows; returns the entries which the server refuses for good, by index. Entries that fail for a passing
     /// reason are repeated.
     pub async fn mutate_rows(&self, table: &TableRef, entries: &[Entry]) -> Result<Vec<(usize, Status)>, Status> {
+        self.mutate_rows_if(is_retryable, table, entries).await
+    }
+
+    /// The same with repetitions after these failures.
+    async fn mutate_rows_if(
+        &self,
+        repeats: fn(&Status) -> bool,
+        table: &TableRef,
+        entries: &[Entry],
+    ) -> Result<Vec<(usize, Status)>, Status> {
         let table_name = self.table_name(table);
         let mut refused = Vec::new();
         let mut open: Vec<usize> = (0..entries.len()).collect();
         let mut retry = Retry::default();
         loop {
             let before = open.len();
-            let failure = self.mutate_once(&table_name, entries, &mut open, &mut refused).await;
+            let failure = self
+                .mutate_once(repeats, &table_name, entries, &mut open, &mut refused)
+                .await;
             let Some(failure) = failure.filter(|_| !open.is_empty()) else {
                 return Ok(refused);
             };
             if open.len() < before {
                 retry.progressed();
             }
-            retry.after(failure).await?;
+            retry.after_if(repeats, failure).await?;
         }
     }
 
     /// One attempt at the open entries. Removes those that are settled, and returns why the others are not.
     async fn mutate_once(
         &self,
+        repeats: fn(&Status) -> bool,
         table_name: &str,
         entries: &[Entry],
         open: &mut Vec<usize>,
@@ -254,7 +270,7 @@ impl Client {
         for (at, outcome) in sent.into_iter().zip(outcomes) {
             match outcome {
                 Some(status) if status.code() == Code::Ok => {}
-                Some(status) if is_retryable(&status) => {
+                Some(status) if repeats(&status) => {
                     open.push(at);
                     failure.get_or_insert(status);
                 }
@@ -262,16 +278,24 @@ impl Client {
                 None => open.push(at),
             }
         }
-        failure.or_else(|| (!open.is_empty()).then(|| Status::unavailable("the server left entries unanswered")))
+        failure.or_else(|| (!open.is_empty()).then(|| Status::aborted("the server left entries unanswered")))
     }
 
-    /// Writes one row.
+    /// Writes one row, with a timestamp in each cell.
     pub async fn mutate_row(&self, table: &TableRef, entry: Entry) -> Result<(), Status> {
-        match self.mutate_rows(table, &[entry]).await?.pop() {
-            None => Ok(()),
-            Some((_, status)) => Err(status),
-        }
+        only(self.mutate_rows(table, &[entry]).await?)
     }
+
+    /// Changes one row. It is not repeated once the server may have begun: a deletion without timestamps would take what
+    /// others have written since. Idempotency tokens do not help, servers obey them for additions only.
+    pub async fn mutate_row_once(&self, table: &TableRef, entry: Entry) -> Result<(), Status> {
+        only(self.mutate_rows_if(is_unbegun, table, &[entry]).await?)
+    }
+}
+
+/// The outcome of the only entry.
+fn only(mut refused: Vec<(usize, Status)>) -> Result<(), Status> {
+    refused.pop().map_or(Ok(()), |(_, status)| Err(status))
 }
 
 fn note_outcomes(message: v2::MutateRowsResponse, outcomes: &mut [Option<Status>]) {
@@ -314,31 +338,4 @@ fn innermost(error: &dyn std::error::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tables_are_named_in_two_parts() {
-        let table: TableRef = "debian/packages".parse().unwrap();
-        assert_eq!((&*table.instance, &*table.table), ("debian", "packages"));
-        assert_eq!(table.to_string(), "debian/packages");
-        for bad in ["packages", "/packages", "debian/", "a/b/c", ""] {
-            assert!(bad.parse::<TableRef>().is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn the_features_header_decodes() {
-        let header = Features::new(None).unwrap().features;
-        let bytes = URL_SAFE.decode(header.as_bytes()).unwrap();
-        let flags = v2::FeatureFlags::decode(&bytes[..]).unwrap();
-        assert!(flags.reverse_scans && flags.last_scanned_row_responses && !flags.routing_cookie);
-    }
-
-    #[test]
-    fn routing_header_is_encoded() {
-        let request = routed("projects/p/instances/i/tables/t", ());
-        let header = request.metadata().get("x-goog-request-params").unwrap();
-        assert_eq!(header, "table_name=projects%2Fp%2Finstances%2Fi%2Ftables%2Ft");
-    }
-}
+mod tests;

@@ -10,6 +10,7 @@
 pub mod bad;
 pub mod batch;
 pub mod pipeline;
+mod refused;
 pub mod source;
 
 use crate::checkpoint::{self, IMPORT_FORMAT, ImportCheckpoint, InputIdentity, Prefix, with_suffix};
@@ -17,6 +18,7 @@ use crate::client::admin::NewFamily;
 use crate::client::{Client, TableRef};
 use crate::compression::Compression;
 use crate::connection::Connection;
+use crate::escape::escape;
 use crate::formats::InputFormat;
 use crate::mapping::{MapRule, Mapping, MappingOptions};
 use crate::progress::{Progress, count};
@@ -135,7 +137,8 @@ pub async fn run(args: ImportArgs) -> Result<ExitCode> {
     let path = (args.input != Path::new("-")).then_some(args.input.as_path());
     let source = args.source_options(path)?;
     let identity = path.map(source::identify).transpose()?;
-    let start = args.start(identity.clone(), source)?;
+    let mut start = args.start(identity.clone(), source)?;
+    let bad = args.bad_list(path, &mut start)?;
     let mapping = args.mapping(source.format, start.timestamp_micros)?;
     let in_input = || format!("cannot read {}", args.input.display());
     let (reader, bytes_read) = source::open(path, source).with_context(in_input)?;
@@ -166,7 +169,7 @@ pub async fn run(args: ImportArgs) -> Result<ExitCode> {
         bad_max: args.max_bad,
         families,
         create: args.create,
-        bad: BadList::new(args.bad_path(path), start.bad_bytes, start.bad_records),
+        bad,
         prefix: Prefix::new(start.records),
         resumable: start.resumable.map(|(path, checkpoint)| Resumable { path, checkpoint }),
         progress: Progress::new("imported", identity.map(|identity| identity.bytes), 0),
@@ -263,6 +266,29 @@ impl ImportArgs {
         }
     }
 
+    /// The list of bad records, which the checkpoint names from now on.
+    fn bad_list(&self, input: Option<&Path>, start: &mut Start) -> Result<BadList> {
+        let path = self.bad_path(input);
+        let Some((_, checkpoint)) = &mut start.resumable else {
+            return Ok(BadList::new(path, 0, 0));
+        };
+        let name = escape(std::path::absolute(&path)?.as_os_str().as_encoded_bytes());
+        let list = match checkpoint.bad_list.replace(name.clone()) {
+            Some(former) if former != name => {
+                if start.bad_records > 0 {
+                    eprintln!(
+                        "{} of the earlier run in {former}",
+                        count(start.bad_records, "bad record")
+                    );
+                }
+                BadList::append_to(path, start.bad_records)?
+            }
+            _ => BadList::resume(path, start.bad_bytes, start.bad_records)?,
+        };
+        (checkpoint.bad_records, checkpoint.bad_bytes) = list.written();
+        Ok(list)
+    }
+
     fn mapping(&self, format: InputFormat, fixed_timestamp: i64) -> Result<Mapping> {
         let timestamp_column = self.timestamp_column.clone();
         let mapping = Mapping::new(MappingOptions {
@@ -327,6 +353,7 @@ impl ImportArgs {
             records: 0,
             bad_records: 0,
             bad_bytes: 0,
+            bad_list: None,
         };
         if self.restart {
             checkpoint::remove(&path)?;

@@ -58,7 +58,8 @@ pub async fn shell(args: ShellArgs) -> Result<ExitCode> {
     };
     if !args.statements.is_empty() {
         let mut statements = args.statements.iter();
-        return shell.script(args.keep_going, || Ok(statements.next().cloned())).await;
+        let next = || Ok(statements.next().map(|statement| statement.as_bytes().to_vec()));
+        return shell.script(args.keep_going, next).await;
     }
     if std::io::stdin().is_terminal() {
         let address = args.connection.address();
@@ -66,7 +67,7 @@ pub async fn shell(args: ShellArgs) -> Result<ExitCode> {
     }
     let mut lines = Lines::new(BufReader::new(std::io::stdin()));
     let next = || match lines.advance().context("cannot read standard input")? {
-        true => Ok(Some(String::from_utf8_lossy(lines.line()).into_owned())),
+        true => Ok(Some(lines.line().to_vec())),
         false => Ok(None),
     };
     shell.script(args.keep_going, next).await
@@ -74,11 +75,20 @@ pub async fn shell(args: ShellArgs) -> Result<ExitCode> {
 
 impl Shell {
     /// Runs statements that nobody types.
-    async fn script(&mut self, keep_going: bool, mut next: impl FnMut() -> Result<Option<String>>) -> Result<ExitCode> {
+    async fn script(
+        &mut self,
+        keep_going: bool,
+        mut next: impl FnMut() -> Result<Option<Vec<u8>>>,
+    ) -> Result<ExitCode> {
         let (mut number, mut code) = (0, ExitCode::SUCCESS);
         while let Some(line) = next()? {
             number += 1;
-            match self.line(&line).await {
+            let ran = match std::str::from_utf8(&line) {
+                Ok(line) => self.line(line).await,
+                // Stored as they are, its bytes would be others than in a terminal; replaced, they would be lost.
+                Err(_) => Err(anyhow!("it is not UTF-8; write other bytes as \\xNN")),
+            };
+            match ran {
                 Ok(Next::Continue(())) => {}
                 Ok(Next::Break(())) => break,
                 Err(error) if keep_going => {
@@ -215,5 +225,26 @@ impl Shell {
             true => Next::Continue(()),
             false => Next::Break(()),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::fake::Fake;
+
+    #[tokio::test]
+    async fn a_line_of_other_bytes_stores_nothing() {
+        let (fake, client) = Fake::start("/google.bigtable.v2.Bigtable/MutateRows", &[]).await;
+        let mut shell = Shell {
+            client,
+            output: Output::default(),
+            has_changed_tables: false,
+        };
+        let mut lines = [&b"# caf\xc3\xa9"[..], b"put i/t r f:q=caf\xe9"].into_iter();
+        let next = || Ok(lines.next().map(<[u8]>::to_vec));
+        let error = format!("{:#}", shell.script(false, next).await.unwrap_err());
+        assert_eq!(error, "line 2: it is not UTF-8; write other bytes as \\xNN");
+        assert_eq!(fake.calls(), 0);
     }
 }

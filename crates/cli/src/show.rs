@@ -3,6 +3,7 @@
 //! Output is for people: a row's key on a line of its own, each cell indented below it as column, time and value, all in
 //! the escaped spelling. `export` is for programs.
 
+use crate::client::admin::not_made;
 use crate::client::read::ReadQuery;
 use crate::client::{Client, TableRef, describe};
 use crate::connection::Connection;
@@ -258,7 +259,11 @@ impl Put {
             })
         };
         let cells = self.cells.into_iter().map(set_cell).collect();
-        mutate(client, &self.table, self.row, cells).await
+        let (shown, entry) = (escape(&self.row), entry(self.row, cells));
+        let written = client.mutate_row(&self.table, entry).await;
+        written
+            .map_err(|status| describe(&status))
+            .with_context(|| format!("cannot write row {shown} of {}", self.table))
     }
 }
 
@@ -269,24 +274,23 @@ impl Delete {
             true => vec![mutation::Mutation::DeleteFromRow(mutation::DeleteFromRow {})],
             false => self.cells.into_iter().map(Target::deletion).collect(),
         };
-        mutate(client, &self.table, self.row, deletions).await
+        let (shown, entry) = (escape(&self.row), entry(self.row, deletions));
+        let change = format!("delete from row {shown} of {}", self.table);
+        let look = format!("stele get {} {shown}", self.table);
+        let deleted = client.mutate_row_once(&self.table, entry).await;
+        deleted.map_err(|status| not_made(describe(&status), &status, &change, &look))
     }
 }
 
-async fn mutate(client: &Client, table: &TableRef, row: Bytes, mutations: Vec<mutation::Mutation>) -> Result<()> {
-    let shown = escape(&row);
+fn entry(row: Bytes, mutations: Vec<mutation::Mutation>) -> Entry {
     let mutation = |mutation| v2::Mutation {
         mutation: Some(mutation),
     };
-    let entry = Entry {
+    Entry {
         row_key: row,
         mutations: mutations.into_iter().map(mutation).collect(),
         ..Entry::default()
-    };
-    let written = client.mutate_row(table, entry).await;
-    written
-        .map_err(|status| describe(&status))
-        .with_context(|| format!("cannot write row {shown} of {table}"))
+    }
 }
 
 /// Counts rows.

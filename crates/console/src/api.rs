@@ -31,7 +31,7 @@ use axum::routing::{get, post};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::ops::Deref;
-use stele_types::TableName;
+use stele_types::{TableName, Timestamp};
 
 /// The routes.
 pub fn router(console: Console) -> Router {
@@ -210,6 +210,11 @@ fn table_name(text: &str) -> Result<TableName, Failure> {
         Some((namespace, table)) if !namespace.is_empty() && !table.is_empty() => Ok(TableName::new(namespace, table)),
         _ => Err(Failure::invalid(format!("a table is NAMESPACE/TABLE, not {text:?}"))),
     }
+}
+
+/// A time of a cell as it is named in the API: numbers of 64 bits are not exact in JavaScript.
+fn show_time(time: Timestamp) -> String {
+    time.0.to_string()
 }
 
 /// A name as [`table_name`] reads it.

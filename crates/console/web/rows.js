@@ -122,9 +122,10 @@ function value(cell, format) {
 }
 
 function time(stamp, unit) {
-  const seconds = stamp / (unit === "micros" ? 1e6 : 1e3);
+  // Digits of 64 bits: a number is good enough to show, and for nothing else.
+  const seconds = Number(stamp) / (unit === "micros" ? 1e6 : 1e3);
   const known = seconds > 0 && seconds < 1e11;
-  return h("span", { title: String(stamp) }, known ? f.time(seconds) : String(stamp));
+  return h("span", { title: stamp }, known ? f.time(seconds) : stamp);
 }
 
 function actions(cell, state, edit) {
@@ -161,12 +162,12 @@ async function editor(state, answer, cell) {
     }
   }
   const bytes = values.fromBase64(whole.value);
-  const [shown, as] = values.show(bytes, cell.isNew ? "text" : state.format);
+  const [shown, as] = values.showEditable(bytes, cell.isNew ? "text" : state.format);
   const text = h("textarea", { rows: 6, spellcheck: "false", "aria-label": "Value", maxlength: 800_000 }, shown);
   let format = as;
   const convert = (event) => {
     try {
-      const [converted, is] = values.show(values.parse(text.value, format), event.target.value);
+      const [converted, is] = values.showEditable(values.parse(text.value, format), event.target.value);
       [text.value, format] = [converted, is];
     } catch {
       // The text stays as it is, and is read in its former format.
@@ -191,7 +192,7 @@ async function editor(state, answer, cell) {
     send: () => {
       if (stamp.value !== "" && !/^\d+$/.test(stamp.value)) throw new Error("a time has digits only");
       const place = { table: name, row: inputs.row.value, family: inputs.family.value, column: inputs.column.value };
-      const at = stamp.value === "" ? {} : { time: Number(stamp.value) };
+      const at = stamp.value === "" ? {} : { time: stamp.value };
       return post("cell", { ...place, ...at, value: values.toBase64(values.parse(text.value, format)) });
     },
   });

@@ -14,7 +14,8 @@ export function toBase64(bytes) {
 
 function asText(bytes) {
   try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    // A decoder drops a byte order mark unless it is told to ignore its meaning.
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
     return null;
   }
@@ -32,6 +33,12 @@ function asNumber(bytes) {
 export function show(bytes, format) {
   const text = format === "text" ? asText(bytes) : format === "int64" ? asNumber(bytes) : null;
   return text === null ? [asHex(bytes), "hex"] : [text, format];
+}
+
+/** The same for a text area, which makes a line feed of each carriage return. */
+export function showEditable(bytes, format) {
+  const [text, is] = show(bytes, format);
+  return text.includes("\r") ? [asHex(bytes), "hex"] : [text, is];
 }
 
 /** The bytes of a text in a format; an error says why it is none. */

@@ -1,7 +1,7 @@
 //! Callers, rights, tokens and the audit log of the real process.
 
 use crate::support::certificates::{Certificates, slices};
-use crate::support::server::{Server, stele};
+use crate::support::server::{FREE_PORTS, Server, stele};
 use rustix::process::Signal;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -116,6 +116,17 @@ fn callers_have_the_rights_that_they_were_given() {
         .root(&["revoke", "alice", "read", "main/t", "--family", "f", "--prefix", "eu-"])
         .unwrap();
     denied(setting.by_token("alice", &get), "PermissionDenied");
+    // A prefix of other bytes is taken by the spelling in which it is shown, and only once.
+    let prefix = r"\xff\x01";
+    let part = ["alice", "read", "main/t", "--prefix", prefix];
+    setting.root(&[&["grant"][..], &part].concat()).unwrap();
+    let rules = setting.root(&["rules", "main/t"]).unwrap();
+    assert!(rules.contains(&format!("user:alice  read  rows {prefix}…")), "{rules}");
+    let revoke = [&["revoke"][..], &part].concat();
+    setting.root(&revoke).unwrap();
+    let rules = setting.root(&["rules", "main/t"]).unwrap();
+    assert!(!rules.contains("user:alice  read  rows"), "{rules}");
+    assert!(setting.root(&revoke).unwrap_err().contains("NotFound"));
     // A line that is deleted withdraws the token.
     let file = setting.folder.path().join("tokens");
     let lines = std::fs::read_to_string(&file).unwrap();
@@ -163,7 +174,7 @@ fn tokens_of_an_issuer_name_callers_and_groups() {
     certificates.client("root");
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (first, second) = (Issuer::new(1, "k1"), Issuer::new(2, "k2"));
-    std::fs::write(path("keys"), Issuer::key_set(&[&first])).unwrap();
+    std::fs::write(path("keys"), "{").unwrap();
     let mut settings = certificates.settings_that_ask("optional");
     settings.extend(["--memory", "128MiB", "--access", "rules", "--superusers", "root"].map(str::to_owned));
     settings.extend(
@@ -177,7 +188,19 @@ fn tokens_of_an_issuer_name_callers_and_groups() {
         .map(str::to_owned),
     );
     settings.extend([path("keys"), "--audit-log".into(), path("audit")]);
-    let server = Server::start(&folder.path().join("data"), &slices(&settings));
+    let data = folder.path().join("data");
+    let start = [
+        &["start", "--data", data.to_str().unwrap()],
+        &FREE_PORTS[..],
+        &slices(&settings),
+    ]
+    .concat();
+    let refused = stele(&start).output().unwrap();
+    let says = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && says.contains("jwks"), "{says}");
+    assert!(!data.exists(), "such a server has not joined its cluster");
+    std::fs::write(path("keys"), Issuer::key_set(&[&first])).unwrap();
+    let server = Server::start(&data, &slices(&settings));
     let setting = Setting {
         folder,
         certificates,

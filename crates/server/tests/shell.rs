@@ -12,7 +12,7 @@ fn start() -> (TempDir, Server) {
 }
 
 /// Runs a shell that reads a script.
-fn shell(server: &Server, arguments: &[&str], script: &str) -> Output {
+fn shell(server: &Server, arguments: &[&str], script: impl AsRef<[u8]>) -> Output {
     let mut command = server.client_command(&[&["shell"], arguments].concat());
     let command = command
         .stdin(Stdio::piped())
@@ -20,7 +20,7 @@ fn shell(server: &Server, arguments: &[&str], script: &str) -> Output {
         .stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     // A shell that has ended at an error reads no more.
-    let _ = child.stdin.take().unwrap().write_all(script.as_bytes());
+    let _ = child.stdin.take().unwrap().write_all(script.as_ref());
     child.wait_with_output().unwrap()
 }
 
@@ -96,6 +96,17 @@ fn the_first_error_ends_a_script() {
         );
         assert_eq!(text(&output.stderr).lines().count(), 1, "{output:?}");
     }
+}
+
+#[test]
+fn other_bytes_than_text_are_refused() {
+    let (_dir, server) = start();
+    let script = b"create a/t --family f\nput a/t r f:q=caf\xe9\n";
+    let output = shell(&server, &[], script);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.starts_with("error: line 2: it is not UTF-8"), "{said}");
+    assert_eq!(server.says(&["count", "a/t"]), "0\n");
 }
 
 #[test]

@@ -1,15 +1,18 @@
 //! Tables and instances: listing, creating, dropping.
 
-use super::retry::Retry;
+use super::retry::{Retry, is_outcome_unknown};
 use super::{Client, TableRef, admin_v2, describe};
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 
-/// Metadata operations are quick; creating a table in a large cluster is the slowest.
-const ADMIN_TIMEOUT: Duration = Duration::from_secs(60);
+/// Reads of metadata are quick.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// A server of a cluster looks for the leader for 30 s, and waits for its answer for 180 s. A client that gives up earlier does not
+/// learn the outcome.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(240);
 /// Pages of a listing at most, against a server whose page tokens never end.
 const PAGES_MAX: usize = 10_000;
 
@@ -43,22 +46,49 @@ impl NewFamily {
     }
 }
 
-/// Repeats an administrative call until it succeeds or fails for good.
-macro_rules! call {
-    ($stub:expr, $method:ident, $message:expr) => {{
-        let (mut retry, message) = (Retry::default(), $message);
+/// Repeats a call after the failures for which `$repeats` holds.
+macro_rules! attempts {
+    ($timeout:expr, $repeats:path, $stub:expr, $method:ident, $message:expr) => {{
+        let (mut retry, message) = ($crate::client::retry::Retry::default(), $message);
         loop {
-            let mut request = Request::new(message.clone());
-            request.set_timeout(ADMIN_TIMEOUT);
+            let mut request = tonic::Request::new(message.clone());
+            request.set_timeout($timeout);
             match $stub.clone().$method(request).await {
                 Ok(response) => break Ok(response.into_inner()),
-                Err(status) => match retry.after(status).await {
+                Err(status) => match retry.after_if($repeats, status).await {
                     Ok(()) => {}
                     Err(status) => break Err(status),
                 },
             }
         }
     }};
+}
+
+/// Repeats a call that reads, or that has one effect however often it is made.
+macro_rules! call {
+    ($stub:expr, $method:ident, $message:expr) => {
+        attempts!(
+            $crate::client::admin::CALL_TIMEOUT,
+            $crate::client::retry::is_retryable,
+            $stub,
+            $method,
+            $message
+        )
+    };
+}
+
+/// Repeats a change only while it is certain that none of its attempts was begun. Made again, it would undo changes that others have
+/// made since: writes to a restored table, or a table that has the name of a dropped one.
+macro_rules! change {
+    ($stub:expr, $method:ident, $message:expr) => {
+        attempts!(
+            $crate::client::admin::CHANGE_TIMEOUT,
+            $crate::client::retry::is_unbegun,
+            $stub,
+            $method,
+            $message
+        )
+    };
 }
 
 mod access;
@@ -171,7 +201,7 @@ impl Client {
                 .map(|key| admin_v2::create_table_request::Split { key: key.clone() })
                 .collect(),
         };
-        let mut outcome = call!(self.tables, create_table, request.clone());
+        let mut outcome = change!(self.tables, create_table, request.clone());
         if matches!(&outcome, Err(status) if status.code() == Code::NotFound) {
             self.create_instance(&table.instance).await?;
             // The instance is ready when the operation is; a table asked for earlier is refused as not found.
@@ -180,13 +210,18 @@ impl Client {
                 && status.code() == Code::NotFound
                 && retry.after(Status::unavailable(status.message())).await.is_ok()
             {
-                outcome = call!(self.tables, create_table, request.clone());
+                outcome = change!(self.tables, create_table, request.clone());
             }
         }
         match outcome {
             Ok(_) => Ok(true),
             Err(status) if status.code() == Code::AlreadyExists => Ok(false),
-            Err(status) => Err(describe(&status)).with_context(|| format!("cannot create {table}")),
+            Err(status) => Err(not_made(
+                describe(&status),
+                &status,
+                &format!("create {table}"),
+                &format!("stele tables {}", table.instance),
+            )),
         }
     }
 
@@ -252,9 +287,10 @@ impl Client {
         let request = admin_v2::DeleteTableRequest {
             name: self.table_name(table),
         };
-        call!(self.tables, delete_table, request)
-            .map_err(|status| describe(&status))
-            .with_context(|| format!("cannot drop {table}"))
+        change!(self.tables, delete_table, request).map_err(|status| {
+            let look = format!("stele tables {}", table.instance);
+            not_made(describe(&status), &status, &format!("drop {table}"), &look)
+        })
     }
 
     /// Makes a deleted table again.
@@ -262,8 +298,21 @@ impl Client {
         let request = admin_v2::UndeleteTableRequest {
             name: self.table_name(table),
         };
-        let made = call!(self.tables, undelete_table, request).map_err(|status| describe(&status));
-        made.map(drop).with_context(|| format!("cannot undelete {table}"))
+        let made = change!(self.tables, undelete_table, request).map_err(|status| {
+            let look = format!("stele tables {}", table.instance);
+            not_made(describe(&status), &status, &format!("undelete {table}"), &look)
+        });
+        made.map(drop)
+    }
+}
+
+/// The error of a change that failed. If it may have been made all the same, the user has to `look` before repeating it.
+pub fn not_made(error: anyhow::Error, status: &Status, change: &str, look: &str) -> anyhow::Error {
+    match is_outcome_unknown(status) {
+        false => error.context(format!("cannot {change}")),
+        true => error.context(format!(
+            "it is not known whether the server did {change}; see `{look}` before you repeat it"
+        )),
     }
 }
 

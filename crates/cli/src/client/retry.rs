@@ -4,7 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::error::Error;
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
-use tonic::{Code, Status};
+use tonic::{Code, ConnectError, Status};
 
 /// Attempts without any progress before giving up. With the waits below this rides out about half a minute, the order of
 /// a server's restart or a tablet's move.
@@ -26,8 +26,13 @@ impl Retry {
 
     /// Waits before the next attempt, or returns the failure if it is final.
     pub async fn after(&mut self, status: Status) -> Result<(), Status> {
+        self.after_if(is_retryable, status).await
+    }
+
+    /// The same for a call that is repeated only after these failures.
+    pub async fn after_if(&mut self, repeats: fn(&Status) -> bool, status: Status) -> Result<(), Status> {
         self.failures += 1;
-        if self.failures >= ATTEMPTS_MAX || !is_retryable(&status) {
+        if self.failures >= ATTEMPTS_MAX || !repeats(&status) {
             return Err(status);
         }
         tokio::time::sleep(jittered(wait(self.failures), random())).await;
@@ -35,8 +40,8 @@ impl Retry {
     }
 }
 
-/// Whether the same call may succeed later. All calls of this client can be repeated: reads change nothing, and writes
-/// state their timestamps.
+/// Whether the same call may succeed later. It may have been carried out already, so this is for calls that can be repeated:
+/// reads, writes that state their timestamps, and changes with an idempotency token.
 pub fn is_retryable(status: &Status) -> bool {
     match status.code() {
         Code::Unavailable
@@ -49,6 +54,39 @@ pub fn is_retryable(status: &Status) -> bool {
         Code::Unknown | Code::Internal => status.source().is_some(),
         _ => false,
     }
+}
+
+/// Whether a change was certainly not begun, and may succeed later. The server answers UNAVAILABLE only then; a change that may
+/// have been made is ABORTED, see `coord::CoordError::kind`.
+pub fn is_unbegun(status: &Status) -> bool {
+    match status.source() {
+        Some(_) => is_unconnected(status),
+        None => status.code() == Code::Unavailable,
+    }
+}
+
+/// Whether a change may have been made although it has failed.
+pub fn is_outcome_unknown(status: &Status) -> bool {
+    match status.source() {
+        Some(_) => !is_unconnected(status),
+        None => matches!(
+            status.code(),
+            // Storage that fails under the catalog is INTERNAL, and the next start of the server decides.
+            Code::Aborted | Code::Cancelled | Code::DeadlineExceeded | Code::Unknown | Code::Internal
+        ),
+    }
+}
+
+/// Whether there was no connection to send the call on.
+fn is_unconnected(status: &Status) -> bool {
+    let mut cause = status.source();
+    while let Some(error) = cause {
+        if error.is::<ConnectError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// 50 ms, 100 ms, 200 ms ... 5 s.
@@ -81,6 +119,26 @@ mod tests {
         assert!(!is_retryable(&Status::internal("unknown family")));
         let broken = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
         assert!(is_retryable(&Status::from_error(Box::new(broken))));
+    }
+
+    #[test]
+    fn a_change_is_repeated_only_if_it_was_not_begun() {
+        let broken = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        let lost = Status::from_error(Box::new(broken()));
+        let unconnected = Status::from_error(Box::new(ConnectError(Box::new(broken()))));
+        for (status, is_repeated, is_unknown) in [
+            (Status::unavailable("no leader"), true, false),
+            (unconnected, true, false),
+            (lost, false, true),
+            (Status::aborted("the change is made"), false, true),
+            (Status::deadline_exceeded(""), false, true),
+            (Status::cancelled(""), false, true),
+            (Status::not_found(""), false, false),
+            (Status::resource_exhausted("too many snapshots"), false, false),
+        ] {
+            assert_eq!(is_unbegun(&status), is_repeated, "{status:?}");
+            assert_eq!(is_outcome_unknown(&status), is_unknown, "{status:?}");
+        }
     }
 
     #[test]

@@ -2,12 +2,12 @@
 //!
 //! Records are found bad ahead of the checkpoint's prefix, and again after a resumption. So they wait here until the
 //! prefix passes them. The file then holds exactly the bad records of the prefix, in their order. A resumed import
-//! truncates it to the length in the checkpoint.
+//! truncates it to the length in the checkpoint. It appends to a list of another name, which has something else so far.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// One bad record.
@@ -63,6 +63,25 @@ impl BadList {
         }
     }
 
+    /// The list of an import that continues. Fails if the file has less than was written.
+    pub fn resume(path: PathBuf, bytes: u64, written: u64) -> Result<Self> {
+        let found = length(&path)?;
+        if found < bytes {
+            bail!(
+                "{} has {found} bytes, but the import had listed bad records in {bytes}: put the file back, name another one \
+                 with --bad, or start over with --restart",
+                path.display()
+            );
+        }
+        Ok(BadList::new(path, bytes, written))
+    }
+
+    /// A list behind all that a file has, of an import that has listed `written` records elsewhere.
+    pub fn append_to(path: PathBuf, written: u64) -> Result<Self> {
+        let bytes = length(&path)?;
+        Ok(BadList::new(path, bytes, written))
+    }
+
     /// Where the list is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -105,6 +124,9 @@ impl BadList {
             None => {
                 let mut options = OpenOptions::new();
                 let mut file = options.write(true).create(true).truncate(false).open(&self.path)?;
+                if file.metadata()?.len() < self.bytes {
+                    return Err(std::io::Error::other("it was made shorter since the import began"));
+                }
                 file.set_len(self.bytes)?;
                 file.seek(SeekFrom::End(0))?;
                 self.file.insert(file)
@@ -112,6 +134,15 @@ impl BadList {
         };
         file.write_all(lines)?;
         file.sync_data()
+    }
+}
+
+/// Bytes of a file; none if there is none.
+fn length(path: &Path) -> Result<u64> {
+    match std::fs::metadata(path) {
+        Ok(metadata) => Ok(metadata.len()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
 }
 
@@ -144,7 +175,7 @@ mod tests {
         assert_eq!(read().lines().count(), 2);
 
         // Resuming from the state in which one was written.
-        let mut list = BadList::new(path.clone(), 18, 1);
+        let mut list = BadList::resume(path.clone(), 18, 1).unwrap();
         list.note(9, bad(10));
         list.write_before(10).unwrap();
         assert_eq!(read(), "4\treason 4\ta\tb\\n4\n10\treason 10\ta\tb\\n10\n");

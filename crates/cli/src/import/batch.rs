@@ -35,8 +35,8 @@ pub struct Batch {
     pub records: Range<u64>,
     /// The rows.
     pub entries: Vec<Entry>,
-    /// For each entry, the number and line of the first record in it.
-    pub origins: Vec<(u64, u64)>,
+    /// For each entry its records, in their order; at least one.
+    pub origins: Vec<Vec<Origin>>,
     /// Families that occur.
     pub families: BTreeSet<String>,
     /// Bad records among `records`.
@@ -47,6 +47,17 @@ pub struct Batch {
     pub rows: u64,
     /// Records that have no cells to write.
     pub without_cells: u64,
+}
+
+/// A record within an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Its number.
+    pub record: u64,
+    /// Its line.
+    pub line: u64,
+    /// Mutations of the entry that are before its own.
+    pub first_mutation: usize,
 }
 
 impl Batch {
@@ -144,7 +155,7 @@ impl BatchBuilder {
                     row_key: key.clone(),
                     ..Entry::default()
                 });
-                self.batch.origins.push(origin);
+                self.batch.origins.push(Vec::new());
                 self.bytes += key.len();
                 at
             }
@@ -155,7 +166,15 @@ impl BatchBuilder {
             timestamp_micros: cell.timestamp,
             value: cell.value,
         });
-        if let Some(entry) = self.batch.entries.get_mut(at) {
+        if let (Some(entry), Some(origins)) = (self.batch.entries.get_mut(at), self.batch.origins.get_mut(at)) {
+            let (record, line) = origin;
+            if origins.last().is_none_or(|last| last.record != record) {
+                origins.push(Origin {
+                    record,
+                    line,
+                    first_mutation: entry.mutations.len(),
+                });
+            }
             entry.mutations.push(v2::Mutation {
                 mutation: Some(set_cell),
             });
@@ -238,7 +257,12 @@ mod tests {
     fn full_batches_are_emitted() {
         let all = batches(2, ["a", "b", "c"].map(|key| row(key, &[1])).to_vec());
         assert_eq!(shape(&all), [(10..12, 2, 2), (12..13, 1, 1)]);
-        assert_eq!(all[1].origins, [(12, 4)]);
+        let origin = Origin {
+            record: 12,
+            line: 4,
+            first_mutation: 0,
+        };
+        assert_eq!(all[1].origins, [[origin]]);
         let big = batches(100, ["a", "b", "c"].map(|key| row(key, &[1 << 20])).to_vec());
         assert_eq!(shape(&big), [(10..11, 1, 1), (11..12, 1, 1), (12..13, 1, 1)]);
     }
@@ -247,6 +271,9 @@ mod tests {
     fn a_repeated_key_stays_one_entry_in_order() {
         let all = batches(100, vec![row("a", &[1]), row("b", &[2]), row("a", &[3])]);
         assert_eq!(shape(&all), [(10..13, 2, 3)]);
+        let origins = all[0].origins[0].iter();
+        let origins = origins.map(|origin| (origin.record, origin.line, origin.first_mutation));
+        assert_eq!(origins.collect::<Vec<_>>(), [(10, 2, 0), (12, 4, 1)]);
         assert_eq!((all[0].rows, all[0].key_hashes().count()), (3, 2));
         let lengths = all[0].entries[0]
             .mutations

@@ -9,6 +9,7 @@
 
 use super::bad::{BadList, BadRecord};
 use super::batch::Batch;
+use super::refused::{Refused, is_fault_of_the_row, mutations, write_apart};
 use super::source::BytesRead;
 use crate::checkpoint::{self, ImportCheckpoint, Prefix};
 use crate::client::admin::NewFamily;
@@ -25,7 +26,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
-use tonic::{Code, Status};
+use tonic::Status;
 
 /// Between checkpoints: how much work an interruption costs at most.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);
@@ -51,7 +52,7 @@ pub struct Resumable {
     pub checkpoint: ImportCheckpoint,
 }
 
-type Outcome = (Batch, Result<Vec<(usize, Status)>, Status>);
+type Outcome = (Batch, Result<Vec<Refused>, Status>);
 
 /// The state of a running import.
 pub struct Pipeline {
@@ -85,20 +86,26 @@ impl Pipeline {
     /// Writes all batches. When this returns, even with an error, the checkpoint has all acknowledged records of the
     /// prefix.
     pub async fn run(&mut self, batches: &mut Receiver<Batch>) -> Result<()> {
+        self.run_until(batches, interrupted).await
+    }
+
+    /// The same with the function that waits for an interrupt.
+    pub(super) async fn run_until<F: Future<Output = ()>>(
+        &mut self,
+        batches: &mut Receiver<Batch>,
+        interrupt: impl Fn() -> F,
+    ) -> Result<()> {
         if let Some(resumable) = &self.resumable {
             // First, so that an unwritable place shows before the work, and a repetition uses the same timestamp.
             checkpoint::store(&resumable.path, &resumable.checkpoint)
                 .context("choose another place for the checkpoint with --state FILE")?;
         }
         let mut in_flight = FuturesUnordered::new();
-        let result = self.pump(batches, &mut in_flight).await;
+        let result = self.pump(batches, &mut in_flight, interrupt()).await;
         if result.is_err() {
             // The parser stops at its next batch; batches under way still count.
             batches.close();
-            while let Some((batch, outcome)) = in_flight.next().await {
-                // The first error is the one reported; a batch that fails as well is simply not counted.
-                let _ = self.settle(batch, outcome);
-            }
+            self.drain(&mut in_flight, interrupt()).await;
         }
         let saved = self.save();
         if result.is_err() {
@@ -108,12 +115,34 @@ impl Pipeline {
         result.and(saved)
     }
 
+    /// Counts the batches that are under way, until they have come back or an interrupt comes. An overloaded server may keep them
+    /// for many minutes, with their repetitions. Those that are given up are written again by the next run.
+    async fn drain(
+        &mut self,
+        in_flight: &mut FuturesUnordered<BoxFuture<'static, Outcome>>,
+        interrupt: impl Future<Output = ()>,
+    ) {
+        let mut stop = std::pin::pin!(interrupt);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stop => return,
+                came = in_flight.next() => match came {
+                    // The first error is the one reported; a batch that fails as well is simply not counted.
+                    Some((batch, outcome)) => drop(self.settle(batch, outcome)),
+                    None => return,
+                },
+            }
+        }
+    }
+
     async fn pump(
         &mut self,
         batches: &mut Receiver<Batch>,
         in_flight: &mut FuturesUnordered<BoxFuture<'static, Outcome>>,
+        interrupt: impl Future<Output = ()>,
     ) -> Result<()> {
-        let mut stop = std::pin::pin!(interrupted());
+        let mut stop = std::pin::pin!(interrupt);
         let mut checkpoints = tokio::time::interval(CHECKPOINT_INTERVAL);
         let mut updates = tokio::time::interval(PROGRESS_INTERVAL);
         let mut busy: HashSet<u64> = HashSet::new();
@@ -122,7 +151,11 @@ impl Pipeline {
         loop {
             let has_capacity = in_flight.len() < self.in_flight_max;
             if let Some(batch) = waiting.take_if(|batch| has_capacity && is_free(batch, &busy)) {
-                self.check_families(&batch).await?;
+                tokio::select! {
+                    biased;
+                    () = &mut stop => bail!("interrupted"),
+                    checked = self.check_families(&batch) => checked?,
+                }
                 busy.extend(batch.key_hashes());
                 in_flight.push(self.send(batch));
                 continue;
@@ -132,7 +165,12 @@ impl Pipeline {
             }
             tokio::select! {
                 biased;
-                () = &mut stop => bail!("interrupted"),
+                () = &mut stop => {
+                    if !in_flight.is_empty() {
+                        self.progress.say("waiting for the requests on the way; interrupt again to stop at once");
+                    }
+                    bail!("interrupted")
+                }
                 _ = checkpoints.tick() => self.save()?,
                 _ = updates.tick() => {
                     self.progress.update(self.totals.rows, self.bytes_read.load(Ordering::Relaxed));
@@ -157,19 +195,25 @@ impl Pipeline {
             if batch.entries.is_empty() {
                 return (batch, Ok(Vec::new()));
             }
-            let outcome = client.mutate_rows(&table, &batch.entries).await;
+            let outcome = write(&client, &table, &batch).await;
             (batch, outcome)
         })
     }
 
     /// Counts a batch that came back.
-    fn settle(&mut self, batch: Batch, outcome: Result<Vec<(usize, Status)>, Status>) -> Result<()> {
+    fn settle(&mut self, batch: Batch, outcome: Result<Vec<Refused>, Status>) -> Result<()> {
         let writing = || format!("cannot write to {}", self.table);
         let refused = outcome.map_err(|status| describe(&status)).with_context(writing)?;
-        for (at, status) in &refused {
-            let (record, line) = batch.origins.get(*at).copied().unwrap_or_default();
-            let key = batch.entries.get(*at).map(|entry| escape(&entry.row_key));
-            let key = key.unwrap_or_default();
+        let mut refused_cells = 0;
+        for Refused { entry, origin, status } in &refused {
+            let (Some(entry), Some(origins)) = (batch.entries.get(*entry), batch.origins.get(*entry)) else {
+                continue;
+            };
+            refused_cells += mutations(entry, origins, *origin..*origin + 1).len() as u64;
+            let (record, line) = origins
+                .get(*origin)
+                .map_or((0, 0), |origin| (origin.record, origin.line));
+            let key = escape(&entry.row_key);
             if !is_fault_of_the_row(status) {
                 let error = describe(status);
                 return Err(error.context(format!("cannot write row {key} (line {line})")));
@@ -188,13 +232,8 @@ impl Pipeline {
         for (record, bad) in batch.bad {
             self.bad.note(record, bad);
         }
-        let refused_cells: usize = refused
-            .iter()
-            .filter_map(|(at, _)| batch.entries.get(*at))
-            .map(|entry| entry.mutations.len())
-            .sum();
         self.totals.rows += batch.rows.saturating_sub(refused.len() as u64);
-        self.totals.cells += batch.cells.saturating_sub(refused_cells as u64);
+        self.totals.cells += batch.cells.saturating_sub(refused_cells);
         self.totals.without_cells += batch.without_cells;
         self.prefix.complete(batch.records);
         if self.bad.count() > self.bad_max {
@@ -247,9 +286,28 @@ fn is_free(batch: &Batch, busy: &HashSet<u64>) -> bool {
     busy.is_empty() || !batch.key_hashes().any(|hash| busy.contains(&hash))
 }
 
-/// Whether a refusal concerns the row rather than the table, the server or the right to write.
-fn is_fault_of_the_row(status: &Status) -> bool {
-    matches!(status.code(), Code::InvalidArgument | Code::OutOfRange)
+/// Writes a batch; the records that the server refuses.
+async fn write(client: &Client, table: &TableRef, batch: &Batch) -> Result<Vec<Refused>, Status> {
+    let mut refused = Vec::new();
+    for (at, status) in client.mutate_rows(table, &batch.entries).await? {
+        let (Some(entry), Some(origins)) = (batch.entries.get(at), batch.origins.get(at)) else {
+            continue;
+        };
+        let found = match is_fault_of_the_row(&status) && origins.len() > 1 {
+            false => vec![(0, status)],
+            true => {
+                let alone =
+                    |entry| async move { Ok(client.mutate_rows(table, &[entry]).await?.pop().map(|(_, why)| why)) };
+                write_apart(entry, origins, status, alone).await?
+            }
+        };
+        refused.extend(found.into_iter().map(|(origin, status)| Refused {
+            entry: at,
+            origin,
+            status,
+        }));
+    }
+    Ok(refused)
 }
 
 /// The error about families the table lacks.

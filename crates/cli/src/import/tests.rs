@@ -1,6 +1,7 @@
 //! Tests of the arguments and the starting point of an import.
 
 use super::*;
+use crate::client::fake::Fake;
 use clap::Parser;
 
 #[derive(Parser)]
@@ -44,6 +45,56 @@ fn the_same_command_continues() {
     let (input, _) = interrupted(dir.path());
     let start = start(&args(&input, &["--batch-rows", "7", "--max-bad", "0"])).unwrap();
     assert_eq!((start.records, start.timestamp_micros), (7, 5000));
+}
+
+#[test]
+fn a_list_of_bad_records_continues_or_another_one_gets_the_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let (input, state) = interrupted(dir.path());
+    let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+    let list = |path: &Path| {
+        let args = args(&input, &["--bad", path.to_str().unwrap()]);
+        let mut start = start(&args).unwrap();
+        let list = args
+            .bad_list(Some(&input), &mut start)
+            .map_err(|error| error.to_string());
+        (list, start.resumable.unwrap().1)
+    };
+    let bad = bad::BadRecord {
+        line: 3,
+        reason: "r".to_owned(),
+        raw: b"x".to_vec(),
+    };
+    let (made, checkpoint) = list(&first);
+    let mut made = made.unwrap();
+    made.note(1, bad.clone());
+    made.write_before(2).unwrap();
+    let (bad_records, bad_bytes) = made.written();
+    let checkpoint = ImportCheckpoint {
+        bad_records,
+        bad_bytes,
+        ..checkpoint
+    };
+    checkpoint::store(&state, &checkpoint).unwrap();
+    // Another file keeps all that it has.
+    std::fs::write(&second, "a longer file than the list\n").unwrap();
+    let (made, noted) = list(&second);
+    let mut made = made.unwrap();
+    assert_eq!((noted.bad_records, noted.bad_bytes), (1, 28));
+    made.note(8, bad);
+    made.write_before(9).unwrap();
+    assert_eq!(
+        std::fs::read_to_string(&second).unwrap(),
+        "a longer file than the list\n3\tr\tx\n"
+    );
+    assert_eq!(made.count(), 2);
+    // The same file must have all that was listed.
+    assert!(list(&first).0.is_ok());
+    std::fs::write(&first, "3\t").unwrap();
+    assert!(list(&first).0.unwrap_err().contains("2 bytes, but"));
+    std::fs::remove_file(&first).unwrap();
+    assert!(list(&first).0.unwrap_err().contains("--restart"));
+    assert!(!first.exists());
 }
 
 #[test]
@@ -125,7 +176,8 @@ fn skipping_continues_the_same_sequence() {
     let content = "id,a\n1,x\n2\n3,y\n4,z\n";
     let all = produced(content, &[], 3).unwrap();
     assert_eq!(all.len(), 1);
-    assert_eq!((all[0].records.clone(), all[0].origins[0]), (3..4, (3, 5)));
+    let origin = all[0].origins[0][0];
+    assert_eq!((all[0].records.clone(), origin.record, origin.line), (3..4, 3, 5));
     assert!(produced(content, &[], 4).unwrap().is_empty());
     assert!(
         produced(content, &[], 5)
@@ -133,4 +185,52 @@ fn skipping_continues_the_same_sequence() {
             .to_string()
             .contains("has 4 records")
     );
+}
+
+/// Of an import whose server answers no write.
+#[tokio::test]
+async fn a_second_interrupt_ends_at_once() {
+    let mutate_rows = "/google.bigtable.v2.Bigtable/MutateRows";
+    let (fake, client) = Fake::start(mutate_rows, &[None]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let (_, checkpoint) = interrupted(dir.path());
+    let checkpoint: ImportCheckpoint = checkpoint::load(&checkpoint).unwrap().unwrap();
+    let mut pipeline = Pipeline {
+        client,
+        table: "i/t".parse().unwrap(),
+        in_flight_max: 1,
+        bad_max: 0,
+        families: None,
+        create: false,
+        bad: BadList::new(dir.path().join("bad"), 0, 0),
+        prefix: Prefix::new(checkpoint.records),
+        resumable: Some(Resumable {
+            path: state.clone(),
+            checkpoint,
+        }),
+        progress: Progress::new("imported", None, 0),
+        bytes_read: Default::default(),
+        totals: Totals::default(),
+    };
+    let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
+    let mut builder = batch::BatchBuilder::new(7, 1);
+    let cell = crate::records::CellValue {
+        family: "f".to_owned(),
+        qualifier: "q".into(),
+        timestamp: 1000,
+        value: "v".into(),
+    };
+    let row = crate::records::RowCells {
+        key: "r".into(),
+        cells: vec![cell],
+    };
+    assert!(builder.add_row(1, row, &mut |batch| sender.try_send(batch).is_ok()));
+    // The first interrupt comes when the write is on its way, the second one while its answer is awaited.
+    let interrupt = || fake.arrived();
+    let run = pipeline.run_until(&mut receiver, interrupt);
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(10), run).await;
+    assert_eq!(ended.unwrap().unwrap_err().to_string(), "interrupted");
+    let saved: ImportCheckpoint = checkpoint::load(&state).unwrap().unwrap();
+    assert_eq!(saved.records, 7);
 }

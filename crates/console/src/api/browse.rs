@@ -78,7 +78,8 @@ struct Row {
 struct Shown {
     family: String,
     column: String,
-    time: i64,
+    /// As [`super::show_time`] writes it.
+    time: String,
     /// Its beginning, in base64.
     value: String,
     /// Of the whole value.
@@ -182,7 +183,7 @@ fn show(cell: &Cell, schema: &TableSchema, bytes_max: usize) -> Shown {
     Shown {
         family: family.map_or_else(String::new, |family| family.name.clone()),
         column: text::escape(&cell.qualifier),
-        time: cell.timestamp.0,
+        time: super::show_time(cell.timestamp),
         value: STANDARD.encode(cell.value.get(..bytes_max).unwrap_or(&cell.value)),
         bytes: cell.value.len(),
     }

@@ -2,7 +2,7 @@
 //!
 //! Each change is in the audit log, also where other changes of rows are not.
 
-use super::{Answer, Body, Browsed, Failure, Json, table_name};
+use super::{Answer, Body, Browsed, Failure, Json, show_time, table_name};
 use crate::text;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -29,15 +29,23 @@ pub(super) struct Place {
     family: String,
     column: String,
     /// In the table's unit; without it a write takes the server's time.
-    time: Option<i64>,
+    time: Option<Time>,
     /// In base64.
     value: Option<String>,
+}
+
+/// A time in a request. A page sends digits, as it has got them; a number is exact only where the client has 64 bits.
+#[derive(Clone, Deserialize)]
+#[serde(untagged)]
+enum Time {
+    Number(i64),
+    Digits(String),
 }
 
 #[derive(Serialize)]
 pub(super) struct Written {
     /// The timestamp of the cell, in the table's unit.
-    time: i64,
+    time: String,
 }
 
 /// Writes a cell.
@@ -59,13 +67,13 @@ pub(super) async fn put(served: Browsed, Body(place): Body<Place>) -> Answer<Wri
     }
     let family = family(&schema, &place.family)?;
     let step = schema.granularity.max(1);
-    let timestamp = match place.time {
-        Some(time) if time % step != 0 => {
+    let timestamp = match place.time()? {
+        Some(Timestamp(time)) if time % step != 0 => {
             return Err(Failure::invalid(format!(
                 "the time must be a multiple of {step}, as the table has it"
             )));
         }
-        Some(time) => Timestamp(time),
+        Some(time) => time,
         None => server_timestamp(schema.time_unit, schema.granularity, served.shared().env.wall_micros()),
     };
     let mutation = Mutation::Put {
@@ -75,14 +83,16 @@ pub(super) async fn put(served: Browsed, Body(place): Body<Place>) -> Answer<Wri
         value: value.into(),
     };
     change(&served, "console_put", &schema, place.row()?, mutation).await?;
-    Ok(Json(Written { time: timestamp.0 }))
+    Ok(Json(Written {
+        time: show_time(timestamp),
+    }))
 }
 
 /// Deletes one version of a cell.
 pub(super) async fn delete(served: Browsed, Body(place): Body<Place>) -> Answer<Written> {
     let schema = schema(&served, &place)?;
-    let time = place
-        .time
+    let timestamp = place
+        .time()?
         .ok_or_else(|| Failure::invalid("a delete needs the time of the cell"))?;
     if place.value.is_some() {
         return Err(Failure::invalid("a delete has no value"));
@@ -90,13 +100,27 @@ pub(super) async fn delete(served: Browsed, Body(place): Body<Place>) -> Answer<
     let mutation = Mutation::DeleteVersion {
         family: family(&schema, &place.family)?,
         qualifier: place.qualifier()?,
-        timestamp: Timestamp(time),
+        timestamp,
     };
     change(&served, "console_delete", &schema, place.row()?, mutation).await?;
-    Ok(Json(Written { time }))
+    Ok(Json(Written {
+        time: show_time(timestamp),
+    }))
 }
 
 impl Place {
+    fn time(&self) -> Result<Option<Timestamp>, Failure> {
+        let digits = match &self.time {
+            None => return Ok(None),
+            Some(Time::Number(number)) => return Ok(Some(Timestamp(*number))),
+            Some(Time::Digits(digits)) => digits,
+        };
+        let number = digits
+            .parse()
+            .map_err(|_| Failure::invalid("a time is a number of 64 bits"))?;
+        Ok(Some(Timestamp(number)))
+    }
+
     fn row(&self) -> Result<Bytes, Failure> {
         let row = text::unescape(&self.row).map_err(Failure::invalid)?;
         match row.is_empty() || row.len() > ROW_KEY_BYTES_MAX {
@@ -170,4 +194,25 @@ async fn change(
 fn only(outcomes: Vec<ServiceResult<()>>) -> ServiceResult<()> {
     let missing = || ServiceError::new(ErrorKind::Internal, "the write has no outcome");
     outcomes.into_iter().next().ok_or_else(missing)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_exact_as_digits_and_as_numbers() {
+        let time = |text: &str| {
+            let place = format!(r#"{{"table":"n/t","row":"r","family":"f","column":"q","time":{text}}}"#);
+            serde_json::from_str::<Place>(&place).unwrap().time()
+        };
+        for number in [9_007_199_254_740_993, i64::MAX, -1] {
+            let digits = serde_json::to_string(&show_time(Timestamp(number))).unwrap();
+            assert_eq!(digits, format!("\"{number}\""));
+            for text in [digits, number.to_string()] {
+                assert_eq!(time(&text).ok().flatten(), Some(Timestamp(number)), "{text}");
+            }
+        }
+        assert!(time(r#""1e3""#).is_err() && time(r#""""#).is_err());
+    }
 }

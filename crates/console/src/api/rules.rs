@@ -3,7 +3,7 @@
 use super::{Answer, Body, Browsed, Failure, Json, Parameters, Served, show_table, table_name};
 use crate::text;
 use serde::{Deserialize, Serialize};
-use stele_access::rules::changed;
+use stele_access::rules::{changed, check_given};
 use stele_client::access::ResourceRules;
 use stele_types::{AccessRule, ErrorKind, Member, Resource, Rights};
 
@@ -138,6 +138,10 @@ pub(super) async fn change(served: Browsed, Body(change): Body<Change>) -> Answe
     loop {
         let before = served.rules.get(&resource)?;
         let (own, version) = before.map_or_else(Default::default, |found| (found.rules.to_vec(), found.version));
+        if attempt == 1 {
+            // A later attempt may find the rules that an earlier one has made, although its outcome was not known.
+            check_given(&own, &revoke)?;
+        }
         let all = changed(&own, &revoke, &grant);
         match served.rules.set(&resource, all, Some(version)).await {
             Ok(version) => return Ok(Json(Changed { version })),

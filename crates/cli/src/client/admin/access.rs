@@ -3,11 +3,9 @@
 //! The service is Stele's own. Other servers of the Bigtable API do not have it.
 
 use super::super::Client;
-use super::own::refusal;
-use super::{ADMIN_TIMEOUT, Retry};
+use super::own::{not_made, refusal};
 use anyhow::{Context, Result};
 use stele_adminapi::{ListRulesRequest, ModifyRulesRequest, ResourceRules};
-use tonic::Request;
 
 /// The feature, for the error of a server without these calls.
 const WHAT: &str = "access rules";
@@ -29,9 +27,9 @@ impl Client {
         Ok(answer.context("cannot list the rules")?.resources)
     }
 
-    /// Gives and takes rights; the rules of the resource afterwards. A repeated call has the effect of one.
+    /// Gives and takes rights; the rules of the resource afterwards.
     pub async fn modify_rules(&self, request: ModifyRulesRequest) -> Result<ResourceRules> {
-        let answer = call!(self.own, modify_rules, request).map_err(|status| refusal(WHAT, &status));
-        answer.context("cannot change the rules")
+        change!(self.own, modify_rules, request)
+            .map_err(|status| not_made(WHAT, &status, "change the rules", "stele rules"))
     }
 }

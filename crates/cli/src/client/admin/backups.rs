@@ -3,14 +3,13 @@
 //! The service is Stele's own. Other servers of the Bigtable API do not have it.
 
 use super::super::Client;
-use super::own::refusal;
-use super::{ADMIN_TIMEOUT, Retry};
+use super::own::{not_made, refusal};
 use anyhow::{Context, Result};
 use stele_adminapi::{
     BackupDestination, BackupWork, BeginBackupWorkRequest, CancelBackupWorkRequest, DestinationBackup,
     GetBackupWorkRequest, ListDestinationRequest, RestorableTime,
 };
-use tonic::{Code, Request};
+use tonic::Code;
 
 /// The feature, for the error of a server without these calls.
 const WHAT: &str = "backups at destinations";
@@ -18,8 +17,10 @@ const WHAT: &str = "backups at destinations";
 impl Client {
     /// Begins a work.
     pub async fn begin_backup_work(&self, request: BeginBackupWorkRequest) -> Result<BackupWork> {
-        let answer = call!(self.own, begin_backup_work, request).map_err(|status| refusal(WHAT, &status));
-        answer.context("cannot begin")
+        let destination = request.destination.as_ref();
+        let address = destination.map_or_else(String::new, |destination| destination.address.clone());
+        let look = format!("stele backup list {address}");
+        change!(self.own, begin_backup_work, request).map_err(|status| not_made(WHAT, &status, "begin", &look))
     }
 
     /// A work; `None` when the server does not know it, because it was started since.
@@ -35,7 +36,8 @@ impl Client {
     /// Calls a work off.
     pub async fn cancel_backup_work(&self, number: u64) -> Result<()> {
         let request = CancelBackupWorkRequest { number };
-        let answer = call!(self.own, cancel_backup_work, request).map_err(|status| refusal(WHAT, &status));
+        // A repetition might meet the work that has this number after a start of the server.
+        let answer = change!(self.own, cancel_backup_work, request).map_err(|status| refusal(WHAT, &status));
         answer.context("cannot cancel")
     }
 

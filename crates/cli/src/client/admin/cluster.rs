@@ -1,17 +1,17 @@
 //! Calls about a cluster.
 
 use super::super::{Client, TableRef};
-use super::own::refusal;
-use super::{ADMIN_TIMEOUT, Retry};
+use super::own::{not_made, refusal};
 use anyhow::{Context, Result};
 use stele_adminapi::{
     ClusterStatus, DrainServerRequest, GetClusterStatusRequest, GetSwitchesRequest, MergeTabletsRequest,
     MoveTabletRequest, SetSwitchesRequest, SplitTabletRequest, SplitTabletResponse, Switches,
 };
-use tonic::Request;
 
 /// The subject of refusals.
 const WHAT: &str = "clusters";
+/// Shows whether a tablet was moved, split or merged.
+const TABLETS: &str = "stele cluster tablets";
 
 impl Client {
     /// Servers, and tablets if they are wanted.
@@ -24,15 +24,16 @@ impl Client {
     /// Has a tablet move to a server.
     pub async fn move_tablet(&self, tablet: u64, server: u32) -> Result<()> {
         let request = MoveTabletRequest { tablet, server };
-        let answer = call!(self.own, move_tablet, request).map_err(|status| refusal(WHAT, &status));
-        answer.with_context(|| format!("cannot move tablet {tablet} to server {server}"))
+        let change = format!("move tablet {tablet} to server {server}");
+        change!(self.own, move_tablet, request).map_err(|status| not_made(WHAT, &status, &change, TABLETS))
     }
 
     /// Has all tablets move away from a server, or lets it have some again.
     pub async fn drain_server(&self, server: u32, undo: bool) -> Result<()> {
         let request = DrainServerRequest { server, undo };
-        let answer = call!(self.own, drain_server, request).map_err(|status| refusal(WHAT, &status));
-        answer.with_context(|| format!("cannot drain server {server}"))
+        let change = format!("drain server {server}");
+        change!(self.own, drain_server, request)
+            .map_err(|status| not_made(WHAT, &status, &change, "stele cluster status"))
     }
 
     /// Splits a tablet of a table, or the one with the row, before the row or in its middle.
@@ -42,8 +43,8 @@ impl Client {
             tablet,
             row: row.to_vec(),
         };
-        let answer = call!(self.own, split_tablet, request).map_err(|status| refusal(WHAT, &status));
-        answer.with_context(|| format!("cannot split a tablet of {table}"))
+        let change = format!("split a tablet of {table}");
+        change!(self.own, split_tablet, request).map_err(|status| not_made(WHAT, &status, &change, TABLETS))
     }
 
     /// Makes one tablet of neighbours; its number.
@@ -52,8 +53,9 @@ impl Client {
             name: self.table_name(table),
             tablets: tablets.to_vec(),
         };
-        let answer = call!(self.own, merge_tablets, request).map_err(|status| refusal(WHAT, &status));
-        let merged = answer.with_context(|| format!("cannot merge tablets of {table}"))?;
+        let change = format!("merge tablets of {table}");
+        let merged = change!(self.own, merge_tablets, request);
+        let merged = merged.map_err(|status| not_made(WHAT, &status, &change, TABLETS))?;
         Ok(merged.tablet)
     }
 
@@ -65,7 +67,7 @@ impl Client {
 
     /// Switches such work on or off; the positions before.
     pub async fn set_switches(&self, request: SetSwitchesRequest) -> Result<Switches> {
-        let answer = call!(self.own, set_switches, request).map_err(|status| refusal(WHAT, &status));
-        answer.context("cannot change the switches")
+        change!(self.own, set_switches, request)
+            .map_err(|status| not_made(WHAT, &status, "change the switches", "stele cluster switch"))
     }
 }

@@ -3,11 +3,9 @@
 //! The service is Stele's own. Other servers of the Bigtable API do not have it.
 
 use super::super::{Client, TableRef};
-use super::own::refusal;
-use super::{ADMIN_TIMEOUT, Retry};
+use super::own::{not_made, refusal};
 use anyhow::{Context, Result};
 use stele_adminapi::{GetLocalityGroupsRequest, LocalityGroup, Modification, ModifyLocalityGroupsRequest};
-use tonic::Request;
 
 /// The feature, for the error of a server without these calls.
 const WHAT: &str = "locality groups";
@@ -33,9 +31,11 @@ impl Client {
             name: self.table_name(table),
             modifications,
         };
-        let answer = call!(self.own, modify_groups, request).map_err(|status| refusal(WHAT, &status));
-        Ok(answer
-            .with_context(|| format!("cannot change the locality groups of {table}"))?
-            .groups)
+        let (change, look) = (
+            format!("change the locality groups of {table}"),
+            format!("stele groups {table}"),
+        );
+        let answer = change!(self.own, modify_groups, request);
+        Ok(answer.map_err(|status| not_made(WHAT, &status, &change, &look))?.groups)
     }
 }

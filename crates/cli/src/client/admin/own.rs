@@ -163,3 +163,8 @@ pub(super) fn refusal(what: &str, status: &Status) -> anyhow::Error {
         _ => describe(status),
     }
 }
+
+/// The error of a change that failed, for the user.
+pub(super) fn not_made(what: &str, status: &Status, change: &str, look: &str) -> anyhow::Error {
+    super::not_made(refusal(what, status), status, change, look)
+}

@@ -3,11 +3,9 @@
 //! The service is Stele's own. Other servers of the Bigtable API do not have it.
 
 use super::super::{Client, TableRef};
-use super::own::refusal;
-use super::{ADMIN_TIMEOUT, Retry};
+use super::own::{not_made, refusal};
 use anyhow::{Context, Result};
 use stele_adminapi::{GetTableSettingsRequest, Settings, UpdateTableSettingsRequest};
-use tonic::Request;
 
 /// The feature, for the error of a server without these calls.
 const WHAT: &str = "settings of tables";
@@ -27,7 +25,10 @@ impl Client {
             name: self.table_name(table),
             settings: Some(settings),
         };
-        let answer = call!(self.own, update_settings, request).map_err(|status| refusal(WHAT, &status));
-        answer.with_context(|| format!("cannot change the settings of {table}"))
+        let (change, look) = (
+            format!("change the settings of {table}"),
+            format!("stele settings {table}"),
+        );
+        change!(self.own, update_settings, request).map_err(|status| not_made(WHAT, &status, &change, &look))
     }
 }

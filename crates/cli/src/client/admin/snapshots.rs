@@ -3,14 +3,12 @@
 //! The service is Stele's own. Other servers of the Bigtable API do not have it.
 
 use super::super::{Client, TableRef};
-use super::own::refusal;
-use super::{ADMIN_TIMEOUT, Retry};
+use super::own::{not_made, refusal};
 use anyhow::{Context, Result};
 use stele_adminapi::{
     CreateSnapshotRequest, DeleteSnapshotRequest, KeptTable, ListKeptTablesRequest, ListSnapshotsRequest,
     RestoreSnapshotRequest, Snapshot,
 };
-use tonic::Request;
 
 /// The feature, for the error of a server without these calls.
 const WHAT: &str = "snapshots";
@@ -23,8 +21,8 @@ impl Client {
             snapshot: snapshot.to_owned(),
             ttl_seconds,
         };
-        let answer = call!(self.own, create_snapshot, request).map_err(|status| refusal(WHAT, &status));
-        answer.with_context(|| format!("cannot take a snapshot of {table}"))
+        let (change, look) = (format!("take a snapshot of {table}"), list_of(&table.instance));
+        change!(self.own, create_snapshot, request).map_err(|status| not_made(WHAT, &status, &change, &look))
     }
 
     /// The snapshots of an instance, by name.
@@ -54,8 +52,12 @@ impl Client {
             table: self.table_name(table),
             in_place,
         };
-        let answer = call!(self.own, restore_snapshot, request).map_err(|status| refusal(WHAT, &status));
-        answer.with_context(|| format!("cannot restore {table} from {snapshot}"))
+        let change = format!("restore {table} from {snapshot}");
+        let look = match in_place {
+            true => format!("stele scan {table}"),
+            false => format!("stele tables {}", table.instance),
+        };
+        change!(self.own, restore_snapshot, request).map_err(|status| not_made(WHAT, &status, &change, &look))
     }
 
     /// Deletes a snapshot.
@@ -64,7 +66,12 @@ impl Client {
             parent: self.instance_name(&snapshot.instance),
             snapshot: snapshot.table.clone(),
         };
-        let answer = call!(self.own, delete_snapshot, request).map_err(|status| refusal(WHAT, &status));
-        answer.with_context(|| format!("cannot delete snapshot {snapshot}"))
+        let (change, look) = (format!("delete snapshot {snapshot}"), list_of(&snapshot.instance));
+        change!(self.own, delete_snapshot, request).map_err(|status| not_made(WHAT, &status, &change, &look))
     }
+}
+
+/// The command that shows the snapshots of an instance.
+fn list_of(instance: &str) -> String {
+    format!("stele snapshot list {instance}")
 }
