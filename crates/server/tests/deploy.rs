@@ -263,6 +263,31 @@ fn scripts_of_the_package_are_scripts() {
     }
 }
 
+/// A server that `apt remove` stopped is down when the package is installed again; the script is told the former version then.
+#[test]
+fn an_installation_after_a_removal_starts_the_server() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    for program in ["deb-systemd-invoke", "deb-systemd-helper", "systemctl", "getent"] {
+        let path = folder.path().join(program);
+        fs::write(&path, "#!/bin/sh\necho \"$(basename \"$0\") $*\" >> \"$LOG\"\n").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    // Not every machine that runs this test has systemd.
+    let script = read("deploy/debian/postinst").replace("/run/systemd/system", folder.path().to_str().unwrap());
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    for (former, action) in [(&["0.1.0"][..], "restart"), (&[], "start")] {
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, "postinst", "configure"]).args(former);
+        let done = command.env("PATH", &path).env("LOG", &log).status().unwrap();
+        assert!(done.success());
+        let said = fs::read_to_string(&log).unwrap();
+        let last = said.lines().last().unwrap_or_default();
+        assert_eq!(last, format!("deb-systemd-invoke {action} stele.service"), "{said}");
+    }
+}
+
 #[test]
 fn completions_and_manual_pages_follow_the_command_line() {
     for shell in ["bash", "zsh", "fish"] {
