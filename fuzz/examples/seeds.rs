@@ -1,7 +1,11 @@
 //! Writes `seeds/`, the inputs from which fuzzing starts.
 //!
 //! They are golden files, their parts, and output of the encoders. `cargo xtask fuzz` runs it, so that the seeds match
-//! the current formats. Targets with structured input have no seeds: the engine invents those.
+//! the current formats. Targets with structured input get pseudo-random bytes: the engine begins with inputs that are too
+//! short for a history.
+
+#[path = "seeds/others.rs"]
+mod others;
 
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
@@ -85,6 +89,7 @@ fn main() -> io::Result<()> {
     oidc(&mut seeds);
     remote_files(&mut seeds);
     encryption(&mut seeds)?;
+    others::all(&mut seeds);
     let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
     let _ = fs::remove_dir_all(&all);
     for (target, inputs) in seeds {

@@ -6,10 +6,10 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use stele_commitlog::format::{
-    GROUP_HEADER_BYTES, GroupHeader, RECORD_HEADER_BYTES, Record, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION,
-    parse_segment_path, segment_path,
+    GROUP_HEADER_BYTES, GroupHeader, Record, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION, parse_segment_path,
+    segment_path,
 };
-use stele_fuzz::crc;
+use stele_fuzz::{crc, seal_records};
 
 /// The segment that groups are of.
 const SEGMENT: u64 = 7;
@@ -68,18 +68,5 @@ fn seal_group(bytes: &mut [u8]) {
         .and_then(|header| header.split_last_chunk_mut::<4>())
     {
         checksum.copy_from_slice(&crc(&[&SEGMENT.to_le_bytes(), body]).to_le_bytes());
-    }
-}
-
-/// Seals record after record; a length beyond the end becomes the rest of the bytes.
-fn seal_records(mut bytes: &mut [u8]) {
-    while let Some((header, rest)) = bytes.split_first_chunk_mut::<RECORD_HEADER_BYTES>() {
-        let len = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
-        let (payload, behind) = rest.split_at_mut(len.min(rest.len()));
-        header[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-        header[4..8].copy_from_slice(&crc(&[payload]).to_le_bytes());
-        let checksum = crc(&[&header[..RECORD_HEADER_BYTES - 4]]);
-        header[RECORD_HEADER_BYTES - 4..].copy_from_slice(&checksum.to_le_bytes());
-        bytes = behind;
     }
 }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures::executor::block_on;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use stele_commitlog::format::RECORD_HEADER_BYTES;
 use stele_filter::CompiledFilter;
 use stele_storage::memory::MemoryStorage;
 use stele_storage::{ReadFile, Storage};
@@ -76,6 +77,19 @@ pub fn crc(parts: &[&[u8]]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     parts.iter().for_each(|part| hasher.update(part));
     hasher.finalize()
+}
+
+/// Puts right checksums on the records of a log, one after another; a length beyond the end becomes the rest of the bytes.
+pub fn seal_records(mut bytes: &mut [u8]) {
+    while let Some((header, rest)) = bytes.split_first_chunk_mut::<RECORD_HEADER_BYTES>() {
+        let len = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        let (payload, behind) = rest.split_at_mut(len.min(rest.len()));
+        header[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+        header[4..8].copy_from_slice(&crc(&[payload]).to_le_bytes());
+        let checksum = crc(&[&header[..RECORD_HEADER_BYTES - 4]]);
+        header[RECORD_HEADER_BYTES - 4..].copy_from_slice(&checksum.to_le_bytes());
+        bytes = behind;
+    }
 }
 
 /// The order of cells in a row.

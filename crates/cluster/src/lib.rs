@@ -27,6 +27,7 @@ mod checking;
 mod codec;
 mod control;
 mod election;
+pub mod fuzzing;
 mod gate;
 mod leader;
 mod lease;

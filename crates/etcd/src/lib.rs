@@ -23,6 +23,7 @@ mod address;
 mod calls;
 mod coord;
 mod failure;
+pub mod fuzzing;
 mod guard;
 mod keys;
 mod leases;

@@ -6,7 +6,7 @@
 
 mod aggregate;
 mod multi_row;
-mod number;
+pub(crate) mod number;
 
 use crate::access_control;
 use crate::call::{Call, Reply};

@@ -99,6 +99,10 @@ fn corrected(mut kept: ColumnFamilySchema, family: &Family, schema: &TableSchema
     if FileOptions::of_family(&kept).ok() != Some(files) {
         files.show(&mut kept.attributes);
     }
+    // The family of the descriptor may have been dropped, and another one has its name.
+    if deletes::deletes(&kept, schema.delete_rule).ok() != Some(family.deletes) {
+        deletes::show(&mut kept.attributes, family, schema);
+    }
     kept
 }
 
@@ -113,6 +117,14 @@ fn made(family: &Family, schema: &TableSchema) -> ColumnFamilySchema {
     FileOptions::of_group(&schema.group_options(family.group)).show(&mut made.attributes);
     deletes::show(&mut made.attributes, family, schema);
     made
+}
+
+/// Checks for fuzz targets that the descriptor of a family says the properties that it has.
+pub(crate) fn check_shown(shown: &ColumnFamilySchema, family: &Family, schema: &TableSchema) {
+    assert_eq!(rules::rule(shown), Ok(family.gc_rule.clone()));
+    assert_eq!(deletes::deletes(shown, schema.delete_rule), Ok(family.deletes));
+    let files = FileOptions::of_group(&schema.group_options(family.group));
+    assert_eq!(FileOptions::of_family(shown), Ok(files));
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ mod failure;
 mod filtering;
 pub mod filters;
 mod front_end;
+pub mod fuzzing;
 mod get;
 mod idle_bytes;
 mod master;

@@ -14,7 +14,7 @@ mod patterns;
 mod positions;
 mod procedure_calls;
 mod region_calls;
-mod snapshots;
+pub(crate) mod snapshots;
 mod tables;
 
 use crate::access_control;

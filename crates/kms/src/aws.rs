@@ -84,6 +84,29 @@ impl Failure {
     }
 }
 
+/// The id of the key of an ARN, if a data key can name it.
+fn id_of(arn: &str) -> Option<String> {
+    let name = arn.rsplit('/').next()?;
+    let is_name = !name.is_empty() && name.len() <= 60 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    is_name.then(|| format!("aws.{name}"))
+}
+
+/// The id of the key that an answer names, and the base64 of the data key that it has, for fuzz targets.
+pub(crate) fn parts(answer: &Answer) -> (Option<String>, Option<Zeroizing<String>>) {
+    let encrypted = serde_json::from_slice::<Encrypted>(&answer.body).ok();
+    let decrypted = serde_json::from_slice::<Decrypted>(&answer.body).ok();
+    assert!(
+        !Failure::of(answer).kind.contains('#'),
+        "the name of an error has no namespace"
+    );
+    assert!(
+        !(answer.status.is_success() && is_busy(answer)),
+        "a success is not repeated"
+    );
+    let id = encrypted.and_then(|encrypted| id_of(&encrypted.key_id));
+    (id, decrypted.map(|decrypted| decrypted.plaintext))
+}
+
 /// Whether another attempt may succeed.
 fn is_busy(answer: &Answer) -> bool {
     let status = answer.status;
@@ -114,16 +137,12 @@ impl Aws {
             id: String::new(),
         };
         let found = aws.encrypt(&DataKey::new([0; KEY_BYTES]), &[0; 32]).await?;
-        let name = found.key_id.rsplit('/').next().unwrap_or_default();
-        let is_name =
-            !name.is_empty() && name.len() <= 60 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        if !is_name {
+        let Some(id) = id_of(&found.key_id) else {
             return Err(aws
                 .client
                 .failed(format!("the key has the unknown id {:?}", found.key_id)));
-        }
-        aws.id = format!("aws.{name}");
-        aws.arn = found.key_id;
+        };
+        (aws.id, aws.arn) = (id, found.key_id);
         Ok(aws)
     }
 

@@ -12,6 +12,7 @@ mod aws;
 mod client;
 #[cfg(test)]
 mod fake;
+pub mod fuzzing;
 mod vault;
 
 pub use address::{AddressError, KmsAddress};

@@ -53,6 +53,25 @@ struct Failure {
     errors: Vec<String>,
 }
 
+/// The version of the key that has encrypted: `vault:v3:…` is by the third.
+fn version_of(ciphertext: &str) -> Option<u32> {
+    let version = ciphertext.split(':').nth(1)?;
+    version.strip_prefix('v')?.parse().ok()
+}
+
+/// The version of the key that an answer names, and the base64 of the data key that it has, for fuzz targets.
+pub(crate) fn parts(answer: &Answer) -> (Option<u32>, Option<Zeroizing<String>>) {
+    let encrypted = serde_json::from_slice::<Answered<Encrypted>>(&answer.body).ok();
+    let decrypted = serde_json::from_slice::<Answered<Decrypted>>(&answer.body).ok();
+    let _: Failure = serde_json::from_slice(&answer.body).unwrap_or_default();
+    assert!(
+        !(answer.status.is_success() && is_busy(answer)),
+        "a success is not repeated"
+    );
+    let version = encrypted.and_then(|encrypted| version_of(&encrypted.data.ciphertext));
+    (version, decrypted.map(|decrypted| decrypted.data.plaintext))
+}
+
 /// Whether another attempt may succeed. 412 and 472: a replica is behind. 473: a standby does not answer. 503: sealed.
 fn is_busy(answer: &Answer) -> bool {
     answer.status.is_server_error() || [412, 429, 472, 473].contains(&answer.status.as_u16())
@@ -159,9 +178,7 @@ impl KeyService for Vault {
         let answered: Answered<Encrypted> =
             serde_json::from_slice(&answer.body).map_err(|error| self.client.failed(error))?;
         let ciphertext = answered.data.ciphertext;
-        // `vault:v3:…` is by the third version.
-        let version = ciphertext.split(':').nth(1).and_then(|part| part.strip_prefix('v'));
-        let Some(version) = version.and_then(|number| number.parse::<u32>().ok()) else {
+        let Some(version) = version_of(&ciphertext) else {
             return Err(self.client.failed("a ciphertext without a version"));
         };
         Ok(Wrapped {

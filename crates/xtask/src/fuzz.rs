@@ -54,8 +54,8 @@ pub fn run(target: Option<&str>, seconds: u64) -> Result<bool> {
     Ok(clean)
 }
 
-/// Whether all targets build and take their seeds, or a few inputs of chance where they have none: by the compiler of the
-/// workspace, hence without coverage and sanitizers. The workspace's own checks do not see `fuzz/`.
+/// Whether all targets build and take their seeds, of which each has some: by the compiler of the workspace, hence without
+/// coverage and sanitizers. The workspace's own checks do not see `fuzz/`.
 pub fn smoke() -> Result<Tally> {
     let version = toolchain()?;
     in_fuzz(&version, ["build", "--quiet", "--bins", "--examples"]).check()?;
@@ -65,11 +65,14 @@ pub fn smoke() -> Result<Tally> {
     let mut tally = Tally::default();
     for target in targets()? {
         let seeds = root().join("fuzz/seeds").join(&target);
+        if !seeds.is_dir() {
+            // The engine's own inputs are too short to reach anything without coverage.
+            eprintln!("{target}: fuzz/examples/seeds.rs writes no seeds for it");
+            tally.add(Tally::one(false));
+            continue;
+        }
         let program = Run::new(target_dir().join("debug").join(&target));
-        let program = match seeds.is_dir() {
-            true => program.args(["-runs=0"]).args([&seeds]),
-            false => program.args(["-runs=200", "-seed=1", "-max_len=4096"]),
-        };
+        let program = program.args(["-runs=0"]).args([&seeds]);
         let output = program.into_command().output().with_context(|| target.clone())?;
         if !output.status.success() {
             eprintln!(

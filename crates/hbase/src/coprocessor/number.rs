@@ -19,7 +19,7 @@ const POWER_MAX: u32 = 38;
 
 /// A column interpreter: makes numbers of the cells of an aggregation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Interpreter {
+pub(crate) enum Interpreter {
     Long,
     Double,
     Decimal,
@@ -27,7 +27,7 @@ pub(super) enum Interpreter {
 
 /// A number of an interpreter. Numbers of different interpreters never meet.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Number {
+pub(crate) enum Number {
     Long(i64),
     Double(f64),
     /// Hundredths.
@@ -127,7 +127,7 @@ impl Number {
 }
 
 /// The sum of two numbers of which either may be missing.
-pub(super) fn add(sum: Option<Number>, number: Option<Number>) -> Outcome<Option<Number>> {
+pub(crate) fn add(sum: Option<Number>, number: Option<Number>) -> Outcome<Option<Number>> {
     match (sum, number) {
         (Some(sum), Some(number)) => sum.plus(number).map(Some),
         (sum, number) => Ok(sum.or(number)),

@@ -31,8 +31,11 @@ pub(super) fn deletes(family: &ColumnFamilySchema, of_table: DeleteRule) -> Outc
 
 /// Makes the attributes say the effect of deletes in a family.
 pub(super) fn show(attributes: &mut Vec<BytesBytesPair>, family: &Family, schema: &TableSchema) {
-    if family.deletes.rule.unwrap_or(schema.delete_rule) == DeleteRule::BySequence {
-        set(attributes, attributes::NEW_VERSION_BEHAVIOR, "true");
+    let by_sequence = family.deletes.rule.unwrap_or(schema.delete_rule) == DeleteRule::BySequence;
+    // Absent stands for false.
+    if by_sequence != is_true(attributes, attributes::NEW_VERSION_BEHAVIOR) {
+        let shown = if by_sequence { "true" } else { "false" };
+        set(attributes, attributes::NEW_VERSION_BEHAVIOR, shown);
     }
     let keep = match family.deletes.keep {
         KeepDeleted::No => "FALSE",

@@ -121,6 +121,25 @@ fn versions_and_ages_become_rules() {
     assert_eq!(rule_of(&both), Some(Union(vec![MaxVersions(5), spared])));
 }
 
+/// Another front end drops a family and makes one with its name, which HBase's descriptor does not know.
+#[test]
+fn a_family_made_again_has_its_own_deletes() {
+    let kept = [("KEEP_DELETED_CELLS", "TRUE"), ("NEW_VERSION_BEHAVIOR", "true")];
+    let mut schema = made(table(&[], vec![family("f", &kept), family("g", &kept)]));
+    let f = schema.families.values_mut().next().unwrap();
+    f.deletes = Deletes::default();
+    let shown = shown(&schema);
+    let of = |family: usize, name: &str| get(&shown.column_families[family].attributes, name);
+    assert_eq!(
+        (of(0, "KEEP_DELETED_CELLS"), of(0, "NEW_VERSION_BEHAVIOR")),
+        (Some("FALSE"), Some("false"))
+    );
+    assert_eq!(
+        (of(1, "KEEP_DELETED_CELLS"), of(1, "NEW_VERSION_BEHAVIOR")),
+        (Some("TRUE"), Some("true"))
+    );
+}
+
 #[test]
 fn attributes_that_are_no_longer_true_are_replaced() {
     let wanted = table(

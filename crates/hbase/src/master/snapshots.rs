@@ -207,7 +207,7 @@ async fn find(shared: &Shared, wanted: &SnapshotDescription) -> Outcome<Option<A
 }
 
 /// A snapshot as HBase describes it.
-fn description(snapshot: &SnapshotInfo) -> SnapshotDescription {
+pub(crate) fn description(snapshot: &SnapshotInfo) -> SnapshotDescription {
     // Data of another front end has other fields.
     let kept = SnapshotDescription::decode(snapshot.front_end_data.clone()).unwrap_or_default();
     let ttl = snapshot.expires_micros.map_or(0, |at| {

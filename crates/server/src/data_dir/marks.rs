@@ -44,21 +44,21 @@ impl Promoted {
         format!("{HEAD}\nroot {}\ncluster {cluster}\ndata {data}\n", hex(root))
     }
 
-    /// Reads the file.
-    pub fn parse(text: &[u8]) -> Option<Promoted> {
-        let text = std::str::from_utf8(text).ok()?;
-        let mut lines = text.lines();
+    /// Reads the file. Text that is not exactly as it is written is damage: a cut line would name another place.
+    pub fn parse(bytes: &[u8]) -> Option<Promoted> {
+        let mut lines = std::str::from_utf8(bytes).ok()?.lines();
         if lines.next() != Some(HEAD) {
             return None;
         }
         let mut value = |key: &str| lines.next()?.strip_prefix(key)?.strip_prefix(' ');
         let (digits, cluster, data) = (value("root")?, value("cluster")?, value("data")?);
         let root = u128::from_str_radix(digits, 16).ok().filter(|_| digits.len() == 32)?;
-        Some(Promoted {
+        let mark = Promoted {
             root: root.to_be_bytes(),
             cluster: cluster.to_owned(),
             data: data.to_owned(),
-        })
+        };
+        (mark.to_text().as_bytes() == bytes).then_some(mark)
     }
 
     /// The destination, for a sentence.
@@ -194,6 +194,27 @@ mod tests {
             text[..40].to_owned(),
         ] {
             assert_eq!(Promoted::parse(wrong.as_bytes()), None, "{wrong:?}");
+        }
+    }
+
+    /// No fuzz target reaches this crate, which has no library.
+    #[test]
+    fn damage_to_a_mark_is_refused_or_gives_another_mark() {
+        let mark = Promoted {
+            root: [0x1b; 16],
+            cluster: "etcd://a:2379/prod".to_owned(),
+            data: "s3://bucket/prod".to_owned(),
+        };
+        let text = mark.to_text().into_bytes();
+        for at in 0..text.len() {
+            assert_eq!(Promoted::parse(&text[..at]), None, "cut at {at}");
+            for bit in 0..8 {
+                let mut damaged = text.clone();
+                damaged[at] ^= 1 << bit;
+                if let Some(read) = Promoted::parse(&damaged) {
+                    assert_eq!(read.to_text().into_bytes(), damaged, "byte {at}, bit {bit}");
+                }
+            }
         }
     }
 }
