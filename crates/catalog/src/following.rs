@@ -2,7 +2,11 @@
 //!
 //! The leader changes records, and learns of its own changes like everybody else. So there is one way from records to the
 //! view. A change of a table comes in several events. While its tablets leave a hole or overlap, the view keeps the former
-//! table. The owner of a tablet is known from its event on. Access rules that cannot be read give no right.
+//! table. The owner of a tablet is known from its event on.
+//!
+//! A record that cannot be read is of a newer version, or damaged. Of access rules it gives no right. Any other one leaves the
+//! former record in force, in an event and when records are listed again. A listing without former records fails, except for
+//! access rules and switches: no row and no file depends on these.
 
 use crate::error::CatalogError;
 use crate::record::access::{self, decode_rules, parse_access_key};
@@ -94,6 +98,11 @@ fn corruption(key: &str, detail: String) -> CatalogError {
     }
 }
 
+/// Logs that a record cannot be read, where the others are followed.
+pub(crate) fn note_unreadable(error: &CatalogError) {
+    tracing::error!(%error, "a catalog record cannot be read: the former one stays in force, or no rule if it is one of access rules");
+}
+
 /// The table name of a key.
 fn name_of(key: &str) -> Option<TableName> {
     let (namespace, table) = key.strip_prefix(record::TABLES)?.split_once('/')?;
@@ -107,13 +116,51 @@ fn snapshot_of(key: &str) -> Option<(String, String)> {
 }
 
 impl Records {
-    /// The records of a listing of `catalog/`.
+    /// The records of a listing of `catalog/`. Access rules and switches that cannot be read are none.
     pub(crate) fn of_listing(listing: Vec<(String, Versioned)>) -> Result<Records, CatalogError> {
         let mut records = Records::default();
         for (key, current) in listing {
-            records.put(&key, &current)?;
+            match records.put(&key, &current) {
+                Err(error) if key.starts_with(access::ACCESS) || key == SWITCHES => note_unreadable(&error),
+                taken => taken?,
+            }
         }
         Ok(records)
+    }
+
+    /// The records of another listing. One that cannot be read stays as it was, and access rules give no right.
+    pub(crate) fn listed_again(&self, listing: Vec<(String, Versioned)>) -> Records {
+        let mut records = Records::default();
+        for (key, current) in listing {
+            if let Err(error) = records.put(&key, &current) {
+                note_unreadable(&error);
+                records.keep(&key, self);
+            }
+        }
+        records
+    }
+
+    /// Takes the former record of a key over, if there is one.
+    fn keep(&mut self, key: &str, former: &Records) {
+        if let Some((set, id)) = record::parse_tablet_key(key) {
+            let known = former.tablets.get(&set).and_then(|of_set| of_set.get(&id));
+            if let Some(tablet) = known {
+                self.tablets.entry(set).or_default().insert(id, tablet.clone());
+            }
+        } else if let Some(name) = name_of(key) {
+            if let Some(table) = former.tables.get(&name) {
+                self.named_by.insert(table.set, name.clone());
+                self.tables.insert(name, table.clone());
+            }
+        } else if let Some(name) = key.strip_prefix(record::NAMESPACES) {
+            let known = former.namespaces.get(name).cloned();
+            self.namespaces.extend(known.map(|known| (name.to_owned(), known)));
+        } else if let Some(name) = snapshot_of(key) {
+            let known = former.snapshots.get(&name).cloned();
+            self.snapshots.extend(known.map(|known| (name, known)));
+        } else if key == SWITCHES {
+            self.switches = former.switches;
+        }
     }
 
     /// Takes an event in. An event that is older than the record is ignored.

@@ -20,7 +20,7 @@ pub mod record;
 pub mod view;
 
 pub use catalog::{ArchivedChain, Catalog, EPOCHS, Follower, IDS, Reassignment, ViewObserver, block_of};
-pub use catalog::{next_moment, note_moment, noted_moment};
+pub use catalog::{decode_moment, next_moment, note_moment, noted_moment};
 pub use error::CatalogError;
 pub use following::{Homes, SchemaListener};
 pub use view::{AccessView, CatalogView, ResourceRules, SnapshotEntry, TableEntry, TabletEntry, check_joined};

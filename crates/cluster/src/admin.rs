@@ -20,6 +20,7 @@ use stele_client::{
     SnapshotUpdate, TableAdmin, TableGroups, TableUpdate,
 };
 use stele_coord::Coord;
+use stele_env::Env;
 use stele_master::{kept_in, snapshots_in};
 use stele_types::{ErrorKind, RowRange, ServerId, Switches, SwitchesChange, TableName, TableSchema, TabletId};
 
@@ -27,6 +28,8 @@ use stele_types::{ErrorKind, RowRange, ServerId, Switches, SwitchesChange, Table
 const CALL_WAIT: Duration = Duration::from_secs(180);
 /// How long a leader is looked for: an election takes as long as the session of a silent leader.
 const LEADER_WAIT: Duration = Duration::from_secs(30);
+/// Longest wait until this server follows the catalog. Afterwards a list is refused, and the client may ask another server.
+const CATCH_UP_WAIT: Duration = Duration::from_secs(10);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -62,7 +65,8 @@ impl ClusterAdmin {
         self.ask(&Request::Admin(call)).await
     }
 
-    /// Asks the leader. A call that no leader has begun is sent to the next one.
+    /// Asks the leader. A call that no leader has begun is sent to the next one: it is `Unavailable`. The master answers so only
+    /// where a repetition is the same change.
     async fn ask<T: DeserializeOwned>(&self, request: &Request) -> ServiceResult<T> {
         let env = &self.local.env;
         let deadline = env.now() + LEADER_WAIT;
@@ -80,9 +84,7 @@ impl ClusterAdmin {
 
     /// The catalog with all changes that were made before. Lists come from here: the leader would send the schema of each snapshot.
     async fn newest_view(&self) -> ServiceResult<Arc<CatalogView>> {
-        let caught_up = self.local.catalog.catch_up().await;
-        caught_up.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
-        Ok(self.local.catalog.view())
+        caught_up(&self.local.env, &self.local.catalog).await
     }
 
     async fn ask_once(&self, request: &Request) -> ServiceResult<Bytes> {
@@ -105,6 +107,15 @@ impl ClusterAdmin {
         *self.leader.lock() = Some(leader);
         codec::encode(&answer)
     }
+}
+
+/// The view with all changes that were made before. Fails while the records are not followed.
+async fn caught_up(env: &Env, catalog: &Catalog) -> ServiceResult<Arc<CatalogView>> {
+    let late = || ServiceError::new(ErrorKind::Unavailable, "this server does not follow the catalog now");
+    let done = env.timeout(CATCH_UP_WAIT, catalog.catch_up()).await;
+    let done = done.map_err(|_| late())?;
+    done.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+    Ok(catalog.view())
 }
 
 #[async_trait]
@@ -297,5 +308,34 @@ impl TableAdmin for ClusterAdmin {
         let view = self.local.catalog.view();
         let data = |(name, (data, _)): (&String, &(Bytes, bool))| (name.clone(), data.clone());
         Ok(view.namespaces.iter().map(data).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stele_coord::{EmbeddedCoord, Txn, Write};
+    use stele_env::tokio_env::TokioRuntime;
+    use stele_storage::memory::MemoryStorage;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_does_not_wait_for_ever_for_a_catalog_that_is_not_followed() {
+        let env = TokioRuntime::current();
+        let coord = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await.unwrap();
+        // Its records are followed by nobody.
+        let (catalog, _follower) = Catalog::follow(coord.clone()).await.unwrap();
+        caught_up(&env, &catalog).await.unwrap();
+        let change = Write::Put {
+            key: "catalog/changed".to_owned(),
+            value: Bytes::new(),
+        };
+        let txn = Txn {
+            conditions: Vec::new(),
+            writes: vec![change],
+        };
+        let _ = coord.txn(txn).await.unwrap();
+        let listed = env.timeout(CALL_WAIT, caught_up(&env, &catalog)).await;
+        let refused = listed.expect("within the limit").map(drop).unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::Unavailable);
     }
 }

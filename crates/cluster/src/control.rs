@@ -1,6 +1,7 @@
 //! Control of tablets on all servers, for the master of the leader.
 
 mod new_tablets;
+mod passing;
 mod replacing;
 mod snapshots;
 
@@ -15,6 +16,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use parking_lot::Mutex;
+use passing::until_served;
 use replacing::Replacing;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
@@ -347,8 +349,14 @@ impl TabletControl for ClusterControl {
         self.call_owner(tablet, TabletCall::Unsettled(tablet)).await
     }
 
+    /// Also of a tablet that moves meanwhile: rows of other tablets are dropped already. A lost answer may have them dropped twice,
+    /// at moments of the same call.
     async fn drop_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()> {
-        result(self.call_owner(tablet, TabletCall::DropRows { tablet, range }).await?)
+        let drop_them = || async {
+            let range = range.clone();
+            result(self.call_owner(tablet, TabletCall::DropRows { tablet, range }).await?)
+        };
+        until_served(&self.local.env, tablet, drop_them).await
     }
 
     async fn flush(&self, tablet: TabletId) -> ServiceResult<()> {

@@ -177,3 +177,63 @@ impl RowStream for LeasedRows {
         Ok(batch)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stele_env::tokio_env::TokioRuntime;
+    use stele_storage::memory::MemoryStorage;
+
+    /// A server whose lease may end during a read, as that of a process that is stopped does.
+    struct Stopped {
+        lease: Arc<Lease>,
+        ends: bool,
+    }
+
+    fn unused<T>() -> ServiceResult<T> {
+        Err(ServiceError::new(ErrorKind::Internal, "the test does not call it"))
+    }
+
+    #[async_trait]
+    impl TabletService for Stopped {
+        async fn read(&self, _: TabletId, _: TabletRead) -> ServiceResult<Box<dyn RowStream>> {
+            unused()
+        }
+
+        fn try_read_row(&self, _: TabletId, _: &Bytes, _: Option<&Arc<Filter>>) -> ServiceResult<Option<RowBatch>> {
+            if self.ends {
+                self.lease.extend(None);
+            }
+            Ok(Some(RowBatch::default()))
+        }
+
+        async fn mutate(&self, _: TabletId, _: RowWrites, _: Option<Durability>) -> ServiceResult<()> {
+            unused()
+        }
+
+        async fn row_operation(&self, _: TabletId, _: TabletRowOperation) -> ServiceResult<RowOutcome> {
+            unused()
+        }
+
+        async fn sample(&self, _: TabletId, _: u64) -> ServiceResult<TabletSample> {
+            unused()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_row_that_was_read_while_the_lease_ended_is_not_answered() {
+        for ends in [false, true] {
+            let env = TokioRuntime::current();
+            let lease = Lease::new(env.clone(), MemoryStorage::new());
+            lease.extend(Some(env.now() + Duration::from_secs(3600)));
+            assert!(lease.is_certain());
+            let tablets = Arc::new(Stopped {
+                lease: lease.clone(),
+                ends,
+            });
+            let leased = Leased { tablets, lease };
+            let row = leased.try_read_row(TabletId(1), &Bytes::from_static(b"r"), None);
+            assert_eq!(row.unwrap().is_some(), !ends);
+        }
+    }
+}

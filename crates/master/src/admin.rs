@@ -2,7 +2,7 @@
 //!
 //! Each change runs in its turn ([`Master`] serialises them), on the catalog that it has read.
 
-use crate::error::from_catalog;
+use crate::error::{from_catalog, once_begun};
 use crate::kept::kept_in;
 use crate::master::{Made, Master};
 use crate::schema::{self, check_deletable, check_finished};
@@ -68,7 +68,8 @@ impl Master {
         if !entry.schema.is_unfinished() {
             self.keep(&entry, Kept::DeletedTable).await?;
         }
-        let dropped = self.catalog.delete_table(table).await.map_err(from_catalog)?;
+        let dropped = self.catalog.delete_table(table).await;
+        let dropped = dropped.map_err(from_catalog).map_err(once_begun)?;
         self.tablets
             .drop_tablets(dropped.tablets().iter().map(|t| t.id).collect())
             .await;
@@ -135,7 +136,8 @@ impl Master {
         self.keep(&entry, Kept::DroppedRows).await?;
         for tablet in entry.tablets() {
             for part in rows.intersect(&tablet.range).ranges() {
-                self.tablets.drop_rows(tablet.id, part.clone()).await?;
+                let dropped = self.tablets.drop_rows(tablet.id, part.clone()).await;
+                dropped.map_err(once_begun)?;
             }
         }
         Ok(())
@@ -223,15 +225,12 @@ impl TableAdmin for Master {
         self.carry_out(|master| async move {
             let entry = master.entry(&table)?;
             let next = schema::change_families(&entry.schema, changes)?;
-            if entry
-                .schema
-                .families
-                .keys()
-                .any(|family| !next.families.contains_key(family))
-            {
-                master.keep(&entry, Kept::DroppedFamilies).await?;
+            let mut former = entry.schema.families.keys();
+            if former.all(|family| next.families.contains_key(family)) {
+                return master.publish(next).await;
             }
-            master.publish(next).await
+            master.keep(&entry, Kept::DroppedFamilies).await?;
+            master.publish(next).await.map_err(once_begun)
         })
         .await
     }

@@ -5,9 +5,10 @@
 //! clients list. When the disk or the catalog is full, and when a snapshot cannot be taken, nothing is kept: dropping a table
 //! must always be possible, and free space then.
 //!
-//! Invariant: a table is kept before anything of it is dropped.
+//! Invariant: a table is kept before anything of it is dropped. A change that fails after that says so ([`once_begun`]): repeated, it
+//! would keep the table once more, as far as it is left.
 
-use crate::error::from_catalog;
+use crate::error::{from_catalog, once_begun};
 use crate::master::Master;
 use crate::snapshots::info;
 use std::sync::Arc;
@@ -110,7 +111,7 @@ impl Master {
             Err(error) if self.unknown_snapshot.lock().is_some() => return Err(error),
             Err(error) => return not_kept(table, &error),
         }
-        self.limit_kept(&table.schema.name).await
+        self.limit_kept(&table.schema.name).await.map_err(once_begun)
     }
 
     /// Deletes the oldest snapshots that are kept beyond the limits: of tables of this name, and of all.
@@ -177,7 +178,10 @@ impl Master {
         let newest = newest.ok_or_else(not_kept)?;
         let name = info(&newest).name.clone();
         let made = self.clone_locked(&name, table, None, &newest.rules).await?;
-        self.delete_snapshot_locked(&name).await?;
+        // The table is there, which a repeated call would take for that of somebody else.
+        if let Err(error) = self.delete_snapshot_locked(&name).await {
+            tracing::warn!(%table, snapshot = %name, %error, "the table is made again, and stays kept until it expires");
+        }
         Ok(made)
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! Invariant: there is one undecided replacement at most. No other is begun before it is decided.
 
-use crate::error::from_catalog;
+use crate::error::{from_catalog, once_begun};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use stele_catalog::{Catalog, CatalogError};
@@ -58,7 +58,11 @@ impl Replacements {
     pub(crate) async fn carry_out(&self, replacement: Replacement) -> ServiceResult<()> {
         let former = self.undecided.lock().replace(replacement);
         assert!(former.is_none(), "none begins before the undecided one is decided");
-        self.decide().await.map(drop)
+        let decided = self.decide().await.map(drop);
+        match self.is_undecided() {
+            true => decided.map_err(once_begun),
+            false => decided,
+        }
     }
 
     /// Whether the outcome of a replacement is unknown.

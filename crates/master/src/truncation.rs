@@ -1,9 +1,10 @@
 //! Truncation: empty tablets replace all tablets of a table.
 
-use crate::error::from_catalog;
+use crate::error::{from_catalog, once_begun};
 use crate::master::Master;
 use crate::replacement::Replacement;
 use crate::schema::check_finished;
+use stele_catalog::TableEntry;
 use stele_client::ServiceResult;
 use stele_types::{Kept, RowRange, TableId, TableName, TabletId};
 
@@ -14,6 +15,12 @@ impl Master {
         let entry = self.entry(table)?;
         check_finished(&entry.schema)?;
         self.keep(&entry, Kept::Truncated).await?;
+        let truncated = self.empty_tablets(&entry, keep_tablets).await;
+        truncated.map_err(once_begun)
+    }
+
+    /// Replaces all tablets by empty ones.
+    async fn empty_tablets(&self, entry: &TableEntry, keep_tablets: bool) -> ServiceResult<()> {
         let ranges = match keep_tablets {
             true => entry.tablets().iter().map(|tablet| tablet.range.clone()).collect(),
             false => vec![RowRange::all()],
@@ -27,7 +34,7 @@ impl Master {
             .prepare_truncation(entry.schema.clone(), old.clone(), new.clone())
             .await?;
         let replacement = Replacement {
-            table: table.clone(),
+            table: entry.schema.name.clone(),
             old,
             new,
             set: Some((entry.schema.id, set)),

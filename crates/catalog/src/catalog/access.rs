@@ -126,8 +126,9 @@ impl Catalog {
     /// The removal of the rules of a resource that goes, if it has some. Another resource of its name must not have them.
     pub(super) fn rules_go(&self, resource: &Resource) -> Option<Write> {
         let key = access_key(resource);
-        let has = self.view().access.contains_key(resource);
-        has.then_some(Write::Delete { key })
+        // A view that follows the records lacks those that it cannot read.
+        let may_have = self.shown.following.is_some() || self.view().access.contains_key(resource);
+        may_have.then_some(Write::Delete { key })
     }
 
     /// The same in memory.

@@ -26,12 +26,13 @@ pub struct ArchivedChain {
 }
 
 impl ArchivedChain {
-    fn encode(&self) -> Bytes {
+    /// As the coordinator has it.
+    pub fn encode(&self) -> Bytes {
         [&self.number[..], &self.epoch.to_le_bytes()].concat().into()
     }
 
     /// Bytes that are none are no chain: then the archive has a gap.
-    fn decode(bytes: &[u8]) -> Option<ArchivedChain> {
+    pub fn decode(bytes: &[u8]) -> Option<ArchivedChain> {
         let (number, rest) = bytes.split_first_chunk()?;
         Some(ArchivedChain {
             number: *number,
@@ -180,7 +181,8 @@ async fn later_moment(coord: &dyn Coord, next: impl Fn(i64) -> Option<i64>) -> R
     }
 }
 
-fn decode_moment(bytes: &[u8]) -> Result<i64> {
+/// Decodes a noted moment, in wall-clock microseconds.
+pub fn decode_moment(bytes: &[u8]) -> Result<i64> {
     let micros = <[u8; 8]>::try_from(bytes).map(i64::from_le_bytes);
     micros.map_err(|_| CatalogError::Corruption {
         key: CLOCK.to_owned(),

@@ -2,7 +2,7 @@
 
 use super::{Catalog, Result, Shown, next_part};
 use crate::error::CatalogError;
-use crate::following::{Following, Homes, Leading, Records, SchemaListener};
+use crate::following::{Following, Homes, Leading, Records, SchemaListener, note_unreadable};
 use crate::record;
 use crate::view::{CatalogView, TabletEntry};
 use bytes::Bytes;
@@ -101,8 +101,8 @@ impl Catalog {
     }
 
     async fn begin_term(&self) -> Result<()> {
-        // A record that this version cannot read may name files: a leader that left it out would sweep them. Nobody else adds a
-        // record during the term.
+        // A record that this version cannot read may name files: a leader that left it out would sweep them. Of a namespace that it
+        // left out it would give up all kept tables. Nobody else adds a record during the term.
         Records::of_listing(self.coord.list(ALL).await?)?;
         let mut named = BTreeSet::new();
         for (key, table) in self.coord.list(record::TABLES).await? {
@@ -225,7 +225,7 @@ impl Follower {
     fn take_in(&mut self, events: &[WatchEvent]) -> u64 {
         for event in events {
             if let Err(error) = self.records.apply(event) {
-                tracing::error!(%error, "a catalog record cannot be read: the former one stays in force, or no rule if it is one of access rules");
+                note_unreadable(&error);
             }
         }
         if let Some(following) = &self.catalog.shown.following {
@@ -245,10 +245,10 @@ impl Follower {
         loop {
             // Everything queued is older than the listing.
             while self.watch.try_next().is_some() {}
-            let listed = self.catalog.coord.list(ALL).await.map_err(CatalogError::from);
-            let listed = listed.and_then(|listing| Ok((newest(&listing), Records::of_listing(listing)?)));
-            match listed {
-                Ok((revision, mut records)) => {
+            match self.catalog.coord.list(ALL).await {
+                Ok(listing) => {
+                    let revision = newest(&listing);
+                    let mut records = self.records.listed_again(listing);
                     records.touch_all(&self.catalog.view());
                     if let Some(following) = &self.catalog.shown.following {
                         *following.owners.write() = records.owners();

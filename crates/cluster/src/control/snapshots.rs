@@ -11,14 +11,14 @@
 //! are being taken ([`ClusterControl::being_taken`]), and reads the files of all snapshots (`stele_tablet::sweep`). Parts of
 //! snapshots that the catalog does not name are left to it, too.
 
-use super::{ClusterControl, PAUSE};
+use super::ClusterControl;
+use super::passing::until_served;
 use crate::tablet_calls::TabletCall;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 use stele_client::{ServiceError, ServiceResult, SnapshotFiles, SnapshotTablet};
 use stele_storage::StorageError;
 use stele_tablet::snapshot::{self, SnapshotWriter};
@@ -27,8 +27,6 @@ use stele_types::{Epoch, ErrorKind, RowRange, ServerId, SnapshotId, TableSchema,
 
 /// Tablets listed concurrently: each waits for a flush on its server, and for two requests to storage.
 const LISTED_CONCURRENTLY: usize = 16;
-/// Longest time until a tablet that moves, or whose server has failed, is served again.
-const OWNER_WAIT: Duration = Duration::from_secs(60);
 
 /// A tablet of a snapshot with a new identifier.
 struct Place {
@@ -110,21 +108,13 @@ impl ClusterControl {
 
     /// The newest manifest of a tablet: after a flush, with everything that was acknowledged before this call.
     async fn manifest_of(&self, tablet: TabletId, flush: bool) -> ServiceResult<Manifest> {
-        let env = &self.local.env;
-        let deadline = env.now() + OWNER_WAIT;
-        loop {
-            let read = match flush {
+        let read = || async {
+            match flush {
                 true => self.flushed_manifest(tablet).await,
                 false => self.newest_manifest(tablet).await,
-            };
-            match read {
-                Err(error) if is_passing(&error) && env.now() < deadline => {
-                    tracing::debug!(%tablet, %error, "a tablet is not listed yet for a snapshot");
-                    env.sleep(PAUSE).await;
-                }
-                read => return read,
             }
-        }
+        };
+        until_served(&self.local.env, tablet, read).await
     }
 
     async fn flushed_manifest(&self, tablet: TabletId) -> ServiceResult<Manifest> {
@@ -271,14 +261,6 @@ impl ClusterControl {
 fn rows(places: &[Place]) -> Vec<(TabletId, RowRange)> {
     let rows = places.iter().map(|place| (place.wanted.tablet, place.range.clone()));
     rows.collect()
-}
-
-/// The tablet may be served again soon.
-fn is_passing(error: &ServiceError) -> bool {
-    matches!(
-        error.kind,
-        ErrorKind::Unavailable | ErrorKind::Busy | ErrorKind::Aborted
-    )
 }
 
 fn from_tablet(error: TabletError) -> ServiceError {

@@ -30,6 +30,8 @@ struct Noting {
     flushed: parking_lot::Mutex<Vec<TabletId>>,
     /// Flushes that find the tablet on its way to another server.
     flushes_missed: AtomicUsize,
+    /// Tablets that answer the next drop of rows from between two servers.
+    drops_missed: parking_lot::Mutex<BTreeSet<TabletId>>,
     /// Snapshots that were taken, and not dropped.
     snapshots: parking_lot::Mutex<Vec<SnapshotId>>,
     /// Snapshots are refused.
@@ -76,8 +78,11 @@ impl TabletControl for Noting {
         Ok(is_half.then_some(FamilyId(1)).into_iter().collect())
     }
 
-    async fn drop_rows(&self, _: TabletId, _: RowRange) -> ServiceResult<()> {
-        Ok(())
+    async fn drop_rows(&self, tablet: TabletId, _: RowRange) -> ServiceResult<()> {
+        match self.drops_missed.lock().remove(&tablet) {
+            true => Err(ServiceError::new(ErrorKind::Unavailable, "it is not served here")),
+            false => Ok(()),
+        }
     }
 
     async fn flush(&self, tablet: TabletId) -> ServiceResult<()> {
@@ -239,6 +244,8 @@ struct Unsure {
     fails: AtomicBool,
     /// It certainly carries out none that puts a record.
     is_full: AtomicBool,
+    /// It cannot be reached by transactions that remove, or put, keys that begin so.
+    unreachable: parking_lot::Mutex<Option<(&'static str, bool)>>,
     carries_out: bool,
 }
 
@@ -265,6 +272,14 @@ impl Coord for Unsure {
         if self.is_full.load(Ordering::Relaxed) && !comes_before && grows {
             let message = "the last generation of this owner".to_owned();
             return Err(CoordError::Full { message });
+        }
+        if let Some((prefix, removes)) = *self.unreachable.lock() {
+            let is_met =
+                |write: &Write| write.key().starts_with(prefix) && matches!(write, Write::Delete { .. }) == removes;
+            if txn.writes.iter().any(is_met) {
+                let message = "planted".to_owned();
+                return Err(CoordError::Unavailable { message });
+            }
         }
         if !self.fails.load(Ordering::Relaxed) || comes_before {
             return self.coord.txn(txn).await;
@@ -295,6 +310,7 @@ async fn unsure(carries_out: bool) -> (Arc<Unsure>, Arc<Catalog>, Arc<Noting>, A
         coord: EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await.unwrap(),
         fails: AtomicBool::new(false),
         is_full: AtomicBool::new(false),
+        unreachable: parking_lot::Mutex::default(),
         carries_out,
     });
     let catalog = Arc::new(Catalog::load(coord.clone()).await.unwrap());
@@ -667,4 +683,23 @@ fn splits_become_ranges_that_cover_everything() {
         .collect();
     assert_eq!(ranges, expected);
     assert_eq!(initial_ranges(vec![]).unwrap(), vec![RowRange::all()]);
+}
+
+/// The tablets take no writes yet, and the split may still be made.
+#[tokio::test]
+async fn an_undecided_split_is_not_repeated() {
+    let (coord, catalog, tablets, master) = unsure(false).await;
+    let name = TableName::new("n", "t");
+    master.create_table(new_table(&name)).await.unwrap();
+    let tablet = tablets.made.lock()[0];
+    coord.fails.store(true, Ordering::Relaxed);
+    master.create_namespace("m", Vec::new()).await.unwrap_err();
+    coord.fails.store(false, Ordering::Relaxed);
+    *coord.unreachable.lock() = Some(("catalog/settled", false));
+    let at = Some(Bytes::from_static(b"m"));
+    let undecided = master.split(&name, tablet, at).await.unwrap_err();
+    assert_eq!(undecided.kind, ErrorKind::Aborted, "{undecided:?}");
+    *coord.unreachable.lock() = None;
+    assert_eq!(master.split_due().await.unwrap(), 1);
+    assert_eq!(catalog.table(&name).unwrap().tablets().len(), 2);
 }

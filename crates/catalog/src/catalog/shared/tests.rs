@@ -1,3 +1,5 @@
+mod unreadable;
+
 use super::*;
 use crate::catalog::tests::schema;
 use async_trait::async_trait;

@@ -216,3 +216,57 @@ async fn kept_tables_expire() {
     assert_eq!(master.delete_expired().await.unwrap(), 1);
     assert!(kept(&master).await.is_empty() && tablets.snapshots.lock().is_empty());
 }
+
+/// A repeated call would keep the table once more, without the rows that the first attempt has dropped.
+#[tokio::test]
+async fn a_drop_that_is_stopped_half_way_keeps_the_table_once() {
+    let (_, _, tablets, master) = unsure(false).await;
+    let of_two = NewTable {
+        initial_splits: vec![Bytes::from_static(b"m")],
+        ..new_table(&name())
+    };
+    master.create_table(of_two).await.unwrap();
+    master.keep_deleted_for(GRACE);
+    let second = tablets.made.lock()[1];
+    tablets.drops_missed.lock().insert(second);
+    // As a client does, and a server that looks for the leader.
+    let dropped = loop {
+        match master.drop_row_range(&name(), RowRange::all()).await {
+            Err(error) if error.is_retryable() => {}
+            dropped => break dropped,
+        }
+    };
+    assert_eq!(dropped.unwrap_err().kind, ErrorKind::Aborted);
+    assert_eq!(kept(&master).await, [("t".to_owned(), Kept::DroppedRows)]);
+    assert_eq!(tablets.snapshots.lock().len(), 1);
+    master.drop_row_range(&name(), RowRange::all()).await.unwrap();
+}
+
+/// Nothing was dropped yet, but the table is kept, and the oldest one is still there.
+#[tokio::test]
+async fn changes_that_end_after_the_table_was_kept_are_not_repeated() {
+    let (coord, _, master) = with_table().await;
+    for _ in 0..8 {
+        master.drop_row_range(&name(), RowRange::all()).await.unwrap();
+    }
+    *coord.unreachable.lock() = Some(("catalog/snapshot/", true));
+    let drop_family = vec![FamilyChange::Drop { name: "f".to_owned() }];
+    let dropped = master.modify_families(&name(), drop_family).await.map(drop);
+    let truncated = master.truncate(&name(), true).await;
+    let deleted = master.delete_table(&name()).await;
+    for outcome in [dropped, truncated, deleted] {
+        assert_eq!(outcome.unwrap_err().kind, ErrorKind::Aborted);
+    }
+    *coord.unreachable.lock() = None;
+    master.delete_table(&name()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_table_is_undeleted_also_if_it_stays_kept() {
+    let (coord, _, master) = with_table().await;
+    master.delete_table(&name()).await.unwrap();
+    *coord.unreachable.lock() = Some(("catalog/snapshot/", true));
+    let made = master.undelete_table(&name()).await.unwrap();
+    assert_eq!(made.families.len(), 1);
+    assert_eq!(kept(&master).await.len(), 1, "until it expires");
+}

@@ -37,6 +37,7 @@ async fn leading() -> (Arc<Unsure>, (Arc<Catalog>, Arc<First>), Arc<Noting>, Arc
         coord: EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await.unwrap(),
         fails: AtomicBool::new(false),
         is_full: AtomicBool::new(false),
+        unreachable: parking_lot::Mutex::default(),
         carries_out: true,
     });
     let elected = coord.txn(Txn {
