@@ -49,6 +49,9 @@ pub(crate) const ROWS_PER_READ_MAX: usize = 100_000;
 /// accepted request has any. A refusal may decode a few.
 const VALUE_PARTS_MAX: usize = 1_000;
 
+/// Types within the types of values: ten for each family. A family of aggregates has two.
+const TYPE_PARTS_MAX: usize = 10 * FAMILIES_MAX;
+
 /// Rules within garbage-collection rules, over all families of a request: ten for each.
 const GC_RULES_MAX: usize = 10 * FAMILIES_MAX;
 
@@ -77,6 +80,7 @@ pub(crate) enum Element {
     RowRange,
     FilterByte,
     ValuePart,
+    TypePart,
     Split,
     Family,
     FamilyChange,
@@ -99,6 +103,7 @@ impl Element {
             Element::RowRange => "row ranges",
             Element::FilterByte => "bytes of filters",
             Element::ValuePart => "elements within values",
+            Element::TypePart => "types within types",
             Element::Split => "initial splits",
             Element::Family => "column families",
             Element::FamilyChange => "modifications of column families",
@@ -116,6 +121,7 @@ impl Element {
             Element::RowKey | Element::RowRange => ROWS_PER_READ_MAX,
             Element::FilterByte => FILTER_BYTES_MAX,
             Element::ValuePart => VALUE_PARTS_MAX,
+            Element::TypePart => TYPE_PARTS_MAX,
             Element::Split => INITIAL_SPLITS_MAX,
             Element::Family | Element::FamilyChange => FAMILIES_MAX,
             Element::GcRule => GC_RULES_MAX,
@@ -135,6 +141,8 @@ impl Element {
             Element::RowRange => 2 * size_of::<v2::RowRange>() + ROW_RANGE_BYTES,
             Element::FilterByte => FILTER_COST_PER_BYTE,
             Element::ValuePart => 4 * size_of::<v2::Value>(),
+            // Two boxes, of the type and of its kind.
+            Element::TypePart => size_of::<v2::Type>() + size_of::<v2::r#type::Aggregate>() + 2 * 16,
             Element::Split => 4 * size_of::<Bytes>(),
             Element::Family => 4 * size_of::<(String, admin::ColumnFamily)>(),
             Element::FamilyChange => 4 * size_of::<admin::modify_column_families_request::Modification>() + 16,
@@ -275,6 +283,7 @@ mod tests {
             Element::Family,
             Element::RowRange,
             Element::GcRule,
+            Element::TypePart,
         ] {
             let cost = part.max() * part.cost();
             assert!(cost < CallLimits::default().request_bytes_max / 4, "{part:?}: {cost}");

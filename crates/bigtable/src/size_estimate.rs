@@ -3,8 +3,8 @@
 //! A list of a million empty elements is two megabytes on the wire and hundreds in memory, so a check after decoding
 //! comes too late. The walk follows tags and lengths only, allocates nothing, and stops at the first part beyond a
 //! limit. A [`Shape`] for each kind of request says what to follow. It has every field of the API that repeats, or that
-//! contains a field that repeats. Another field can only replace its former value, so it takes no more memory than its
-//! bytes.
+//! contains a field that repeats, or a message of its own kind. Another field can only replace its former value, so it
+//! takes no more memory than its bytes.
 //!
 //! Invariants:
 //! * The decoder never produces more parts than were counted. It may produce fewer: a field that is sent twice, of
@@ -97,6 +97,7 @@ const ALL: [Element; ELEMENTS] = [
     Element::RowRange,
     Element::FilterByte,
     Element::ValuePart,
+    Element::TypePart,
     Element::Split,
     Element::Family,
     Element::FamilyChange,
@@ -151,7 +152,8 @@ pub(crate) trait Estimated: prost::Message + Default {
 /// For messages in which nothing repeats.
 static PLAIN: Shape = Shape(&[]);
 
-// google/bigtable/v2/data.proto, types.proto. A type's other kinds hold one type each.
+// google/bigtable/v2/data.proto, types.proto. A type without a list holds one or two types, and so a tree of them grows
+// with its bytes: each type in it is a box on the heap.
 static VALUE: Shape = Shape(&[of(4, &ARRAY_VALUE), of(7, &TYPE)]);
 static ARRAY_VALUE: Shape = Shape(&[each_of(1, Element::ValuePart, &VALUE)]);
 static TYPE: Shape = Shape(&[
@@ -161,9 +163,15 @@ static TYPE: Shape = Shape(&[
     of(7, &STRUCT_TYPE),
     of(11, &MAP_TYPE),
 ]);
-static ARRAY_TYPE: Shape = Shape(&[of(1, &TYPE)]);
-static AGGREGATE_TYPE: Shape = Shape(&[of(1, &TYPE), of(2, &TYPE)]);
-static MAP_TYPE: Shape = Shape(&[of(1, &TYPE), of(2, &TYPE)]);
+static ARRAY_TYPE: Shape = Shape(&[each_of(1, Element::TypePart, &TYPE)]);
+static AGGREGATE_TYPE: Shape = Shape(&[
+    each_of(1, Element::TypePart, &TYPE),
+    each_of(2, Element::TypePart, &TYPE),
+]);
+static MAP_TYPE: Shape = Shape(&[
+    each_of(1, Element::TypePart, &TYPE),
+    each_of(2, Element::TypePart, &TYPE),
+]);
 static STRUCT_TYPE: Shape = Shape(&[each_of(1, Element::ValuePart, &STRUCT_FIELD)]);
 static STRUCT_FIELD: Shape = Shape(&[of(2, &TYPE)]);
 static MUTATION: Shape = Shape(&[of(5, &AGGREGATION), of(6, &AGGREGATION)]);

@@ -22,7 +22,7 @@ use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
 use crate::get::region_and_schema;
 use crate::regions::{self, Region};
-use crate::selection::family;
+use crate::selection::{FamilySearch, family};
 use source::HFileCells;
 use std::sync::Arc;
 use stele_client::{BulkLoad, LoadSource, LoadTarget, Loaded, ServiceError};
@@ -98,7 +98,9 @@ async fn load_files(
         return Err(Failure::do_not_retry(message));
     }
     // Before anything is read, which tells a caller without rights whether a file is there.
-    let families: Outcome<Vec<FamilyId>> = files.iter().map(|file| family(schema, &file.family)).collect();
+    let mut search = FamilySearch::default();
+    let of_file = |file: &FamilyPath| search.find(schema, &file.family, None);
+    let families: Outcome<Vec<FamilyId>> = files.iter().map(of_file).collect();
     shared.service.check_load(&LoadTarget {
         table: schema.name.clone(),
         range: region.range.clone(),

@@ -40,6 +40,16 @@ pub(crate) struct Reply {
     pub unpacked: Option<Unpacked>,
 }
 
+/// The work of a call before its response.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Before {
+    /// It changed nothing, and may be repeated.
+    #[default]
+    Reads,
+    /// Changes are committed.
+    Changes,
+}
+
 /// A response whose cells are to be compressed.
 pub(crate) struct Unpacked {
     /// Encoded.
@@ -80,6 +90,13 @@ impl Call {
         })
     }
 
+    /// Counts memory of the result of a committed change, also where that exceeds the limit.
+    pub fn grow_after_commit(&self, bytes: usize) {
+        if self.memory.grow(bytes).is_err() {
+            tracing::debug!(bytes, "the result of a committed change is not reserved");
+        }
+    }
+
     /// A response without cells.
     pub fn reply(&self, message: &impl prost::Message) -> Outcome<Reply> {
         self.reply_with(message, &())
@@ -87,6 +104,12 @@ impl Call {
 
     /// A response with cells, which are in `message` already unless the client takes cell blocks.
     pub fn reply_with(&self, message: &impl prost::Message, cells: &impl CellBlock) -> Outcome<Reply> {
+        self.reply_after(message, cells, Before::Reads)
+    }
+
+    /// The same after reads, or after changes that are committed. A client repeats a call that got an error, and an increment without
+    /// a nonce would count twice. So the response of changes is made also if no memory can be reserved for it.
+    pub fn reply_after(&self, message: &impl prost::Message, cells: &impl CellBlock, before: Before) -> Outcome<Reply> {
         let header = ResponseHeader {
             call_id: self.request.header.call_id,
             ..ResponseHeader::default()
@@ -99,7 +122,10 @@ impl Call {
             (CellPlace::Block, true) => {
                 let bytes = cells.encoded_len();
                 let no_memory = |_| Failure::overloaded("no memory for the cells of a response");
-                self.memory.try_grow(bytes).map_err(no_memory)?;
+                match before {
+                    Before::Reads => self.memory.try_grow(bytes).map_err(no_memory)?,
+                    Before::Changes => self.grow_after_commit(bytes),
+                }
                 let mut plain = BytesMut::with_capacity(bytes);
                 cells.encode(&mut plain)?;
                 unpacked = Some(Unpacked {

@@ -4,7 +4,7 @@ use crate::cells::{cell_type, family_name};
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::filters::{FilterCell, FilterError, RowBounds, ScanFilter, ScanShape};
-use crate::selection::family;
+use crate::selection::FamilySearch;
 use crate::times;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -35,6 +35,7 @@ pub(crate) struct RowFilter {
     filter: ScanFilter,
     /// Names of families, each shared by its cells.
     names: BTreeMap<FamilyId, Bytes>,
+    search: FamilySearch,
     /// Of the compiled filter; while it judges a row, also of text that it makes of values.
     memory: Reservation,
     memory_max: usize,
@@ -68,6 +69,7 @@ impl RowFilter {
             spent: cost.nodes + cost.patterns * PATTERN_UNITS,
             filter,
             names: schema.families.iter().map(|(id, family)| (*id, name(family))).collect(),
+            search: FamilySearch::default(),
             memory,
             memory_max,
         })
@@ -129,7 +131,7 @@ impl RowFilter {
             // The cells of a family follow each other, and share its name.
             let id = match &last {
                 Some((name, id)) if *name == cell.family => *id,
-                _ => family(schema, &cell.family)?,
+                _ => self.search.find(schema, &cell.family, Some(&self.memory))?,
             };
             last = Some((cell.family.clone(), id));
             cells.push(from_filter(schema, id, cell)?);

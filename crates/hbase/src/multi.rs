@@ -3,7 +3,7 @@
 //! Actions come by region. Those of one region are independent, unless they are atomic or have a condition: then they
 //! are one operation on one row. Every action has its own result; only a region that is not here fails as a whole.
 
-use crate::call::{Call, Reply};
+use crate::call::{Before, Call, Reply};
 use crate::cells::{Blocks, CellPlace, ResultRow, RowsBlock};
 use crate::condition::condition;
 use crate::failure::{Failure, Outcome};
@@ -16,6 +16,7 @@ use crate::pace::{Pace, ROW_UNITS};
 use crate::region_cache::Opened;
 use crate::regions::{self, Region};
 use crate::row_memory::{BATCH_BYTES, RowMemory};
+use crate::selection::FamilySearch;
 use bytes::Bytes;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -40,6 +41,7 @@ const ACTIONS_MAX: usize = 1_000_000;
 struct Results {
     blocks: Vec<(Arc<TableSchema>, Vec<ResultRow>)>,
     bytes: usize,
+    before: Before,
 }
 
 impl Results {
@@ -50,9 +52,8 @@ impl Results {
 
     /// Counts the cells of a committed change, which are in its message.
     fn count_written(&mut self, call: &Call, bytes: usize) {
-        if call.memory.grow(bytes).is_err() {
-            tracing::debug!(bytes, "the result of a committed change is not reserved");
-        }
+        call.grow_after_commit(bytes);
+        self.before = Before::Changes;
         self.bytes += bytes;
     }
 
@@ -128,6 +129,7 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
                     schema,
                     nonce_group,
                     results: &mut results,
+                    search: FamilySearch::default(),
                     units: 0,
                 };
                 Ok(part.independent(actions, &mut cells).await?)
@@ -154,7 +156,7 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
         blocks.encoded_len() <= results.bytes,
         "results are counted when they are added"
     );
-    call.reply_with(&response, &blocks)
+    call.reply_after(&response, &blocks, results.before)
 }
 
 /// The actions by region, with a condition of the request among those of the only region.
@@ -201,9 +203,10 @@ fn convert_all(
     cells: &mut CellReader,
 ) -> Outcome<Vec<Outcome<RowChange>>> {
     let mut changes = Vec::with_capacity(actions.action.len());
+    let mut search = FamilySearch::default();
     for action in actions.actions() {
         changes.push(match action?.mutation {
-            Some(mutation) => converter.convert(mutation, cells),
+            Some(mutation) => converter.convert(mutation, cells, &mut search),
             None => Err(Failure::do_not_retry("Atomic put and/or delete only, not a Get")),
         });
     }
@@ -300,6 +303,7 @@ struct Part<'a> {
     schema: Arc<TableSchema>,
     nonce_group: Option<u64>,
     results: &'a mut Results,
+    search: FamilySearch,
     /// Work of the filters of the last action ([`Pace`]).
     units: usize,
 }
@@ -346,7 +350,8 @@ impl Part<'_> {
         let Some(mutation) = action.mutation else {
             return Err(Failure::not_served("a coprocessor call within a batch"));
         };
-        let change = converter(self.shared, self.call, &self.schema, self.nonce_group).convert(mutation, cells)?;
+        let converter = converter(self.shared, self.call, &self.schema, self.nonce_group);
+        let change = converter.convert(mutation, cells, &mut self.search)?;
         self.region.check_row(&change.row, "batch")?;
         self.region.check_cells(&self.schema, &change)?;
         if is_plain(&change) {
@@ -413,6 +418,7 @@ impl Part<'_> {
             rows,
         } in writes.0
         {
+            self.results.before = Before::Changes;
             let outcomes = match write(self.shared, &self.schema, rows, durability).await {
                 Ok(outcomes) => outcomes,
                 Err(failure) => vec![Err(failure); indexes.len()],

@@ -1,6 +1,6 @@
 //! Serves `Mutate`: one change of one row, with or without a condition.
 
-use crate::call::{Call, Reply};
+use crate::call::{Before, Call, Reply};
 use crate::cells::{ResultRow, RowsBlock};
 use crate::condition::condition;
 use crate::failure::{Failure, Outcome};
@@ -9,6 +9,7 @@ use crate::get::region_and_schema;
 use crate::meta_table;
 use crate::mutations::{Converter, RowChange};
 use crate::regions;
+use crate::selection::FamilySearch;
 use crate::times;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -105,7 +106,8 @@ pub(crate) async fn mutate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
     let (region, schema) = region_and_schema(shared, call, &request.region)?;
     let mut cells = call.cells()?;
     let row = request.mutation.row.clone().unwrap_or_default();
-    let change = converter(shared, call, &schema, request.nonce_group).convert(request.mutation, &mut cells);
+    let converter = converter(shared, call, &schema, request.nonce_group);
+    let change = converter.convert(request.mutation, &mut cells, &mut FamilySearch::default());
     let condition = match &request.condition {
         Some(given) if given.row != row => return Err(other_row()),
         Some(given) => Some(condition(shared, &schema, given)?),
@@ -155,13 +157,11 @@ pub(crate) async fn mutate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
         processed: Some(true),
     };
     let rows = [written];
-    call.reply_with(
-        &response,
-        &RowsBlock {
-            schema: &schema,
-            rows: &rows,
-        },
-    )
+    let cells = RowsBlock {
+        schema: &schema,
+        rows: &rows,
+    };
+    call.reply_after(&response, &cells, Before::Changes)
 }
 
 /// The refusal of a condition on another row than that of its mutations.

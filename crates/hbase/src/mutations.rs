@@ -3,7 +3,7 @@
 //! The cells of a mutation are in its message or in the request's cell block. Both become the same steps.
 
 use crate::failure::{Failure, Outcome};
-use crate::selection::{family, times as times_of};
+use crate::selection::{FamilySearch, times as times_of};
 use crate::times;
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
@@ -85,9 +85,14 @@ fn durability(given: Option<i32>) -> Option<Durability> {
 }
 
 impl Converter<'_> {
-    /// Converts a mutation. Its cells are taken from `cells` if it says that they are there.
-    pub fn convert(&self, proto: MutationProto, cells: &mut CellReader) -> Outcome<RowChange> {
-        let parts = self.parts(&proto, cells)?;
+    /// Converts a mutation. Its cells are taken from `cells` if it says that they are there. Mutations of one table share a search.
+    pub fn convert(
+        &self,
+        proto: MutationProto,
+        cells: &mut CellReader,
+        search: &mut FamilySearch,
+    ) -> Outcome<RowChange> {
+        let parts = self.parts(&proto, cells, search)?;
         let kind = proto.mutate_type.and_then(|number| MutationType::try_from(number).ok());
         let kind = kind.ok_or_else(|| Failure::do_not_retry("a mutation without a type"))?;
         let row = proto.row.clone().unwrap_or_default();
@@ -118,15 +123,27 @@ impl Converter<'_> {
     }
 
     /// Converts a cell of a log: row and mutation. It has its own time, which is not the server's, and may have a lifetime.
-    pub fn logged(&self, cell: Cell, lifetime_ms: Option<i64>) -> Outcome<(Bytes, Mutation)> {
+    pub fn logged(
+        &self,
+        cell: Cell,
+        lifetime_ms: Option<i64>,
+        search: &mut FamilySearch,
+    ) -> Outcome<(Bytes, Mutation)> {
         let timestamp = self.time(Some(cell.timestamp), None)?;
-        self.timed(cell, timestamp, lifetime_ms)
+        let family = search.find(self.schema, &cell.family, self.memory)?;
+        self.timed((family, cell), timestamp, lifetime_ms)
     }
 
     /// The same of a cell of a file. The largest timestamp is a time as any other there.
-    pub fn loaded(&self, cell: Cell, lifetime_ms: Option<i64>) -> Outcome<(Bytes, Mutation)> {
+    pub fn loaded(
+        &self,
+        cell: Cell,
+        lifetime_ms: Option<i64>,
+        search: &mut FamilySearch,
+    ) -> Outcome<(Bytes, Mutation)> {
         let timestamp = times::stored(self.schema, cell.timestamp)?;
-        let (row, mutation) = self.timed(cell, Some(timestamp), lifetime_ms)?;
+        let family = search.find(self.schema, &cell.family, self.memory)?;
+        let (row, mutation) = self.timed((family, cell), Some(timestamp), lifetime_ms)?;
         let mutation = match mutation {
             // A load takes no deletes of a range of times.
             Mutation::DeleteColumn {
@@ -144,12 +161,17 @@ impl Converter<'_> {
         Ok((row, mutation))
     }
 
-    fn timed(&self, cell: Cell, timestamp: Option<Timestamp>, lifetime_ms: Option<i64>) -> Outcome<(Bytes, Mutation)> {
+    fn timed(
+        &self,
+        (family, cell): (FamilyId, Cell),
+        timestamp: Option<Timestamp>,
+        lifetime_ms: Option<i64>,
+    ) -> Outcome<(Bytes, Mutation)> {
         if cell.row.is_empty() || cell.row.len() > ROW_BYTES_MAX {
             return Err(Failure::do_not_retry(format!("a row key of {} bytes", cell.row.len())));
         }
         let part = Part {
-            family: family(self.schema, &cell.family)?,
+            family,
             timestamp,
             qualifier: cell.qualifier,
             kind: cell.kind,
@@ -170,7 +192,7 @@ impl Converter<'_> {
         Some(RequestToken::Nonce { group, nonce })
     }
 
-    fn parts(&self, proto: &MutationProto, cells: &mut CellReader) -> Outcome<Vec<Part>> {
+    fn parts(&self, proto: &MutationProto, cells: &mut CellReader, search: &mut FamilySearch) -> Outcome<Vec<Part>> {
         let count = usize::try_from(proto.associated_cell_count.unwrap_or(0)).unwrap_or(0);
         let mut parts = Ok(Vec::new());
         // All cells of the mutation leave the block, so that the next mutation finds its own.
@@ -179,7 +201,7 @@ impl Converter<'_> {
             let Ok(so_far) = &mut parts else {
                 continue;
             };
-            match self.part_of_block(proto, cell) {
+            match self.part_of_block(proto, cell, search) {
                 Ok(part) => so_far.push(part),
                 Err(failure) => parts = Err(failure),
             }
@@ -187,7 +209,7 @@ impl Converter<'_> {
         let mut parts = parts?;
         let is_delete = proto.mutate_type == Some(MutationType::Delete as i32);
         for column in &proto.column_value {
-            let family = family(self.schema, &column.family)?;
+            let family = search.find(self.schema, &column.family, self.memory)?;
             for value in &column.qualifier_value {
                 if value.tags.as_ref().is_some_and(|tags| !tags.is_empty()) {
                     return Err(Failure::not_served("a cell with tags"));
@@ -218,12 +240,12 @@ impl Converter<'_> {
         }
     }
 
-    fn part_of_block(&self, proto: &MutationProto, cell: Cell) -> Outcome<Part> {
+    fn part_of_block(&self, proto: &MutationProto, cell: Cell, search: &mut FamilySearch) -> Outcome<Part> {
         if proto.row.as_ref().is_some_and(|row| *row != cell.row) {
             return Err(Failure::do_not_retry("a cell of another row than its mutation"));
         }
         Ok(Part {
-            family: family(self.schema, &cell.family)?,
+            family: search.find(self.schema, &cell.family, self.memory)?,
             timestamp: self.time(Some(cell.timestamp), None)?,
             qualifier: cell.qualifier,
             kind: cell.kind,

@@ -4,11 +4,14 @@
 //! versions. The rest is done on each row that comes back ([`Selection::apply`]), in the order in which HBase does it:
 //! times of single families, the HBase filter, versions, offset and limit per family.
 
+mod families;
+
 use crate::cells;
 use crate::failure::{Failure, Outcome};
 use crate::filters::{FamilyVersions, ScanShape};
 use crate::names;
 use bytes::Bytes;
+pub(crate) use families::FamilySearch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -74,20 +77,18 @@ pub(crate) struct Selection {
     is_all_here: bool,
 }
 
-/// The family of a request.
+/// The family of a request that names few.
 pub(crate) fn family(schema: &TableSchema, name: &[u8]) -> Outcome<FamilyId> {
-    let named = schema
-        .families
-        .iter()
-        .find(|(_, family)| family.name.as_bytes() == name);
-    named.map(|(id, _)| *id).ok_or_else(|| {
-        let message = format!(
-            "Column family {} does not exist in table {}",
-            name.escape_ascii(),
-            names::to_text(&schema.name)
-        );
-        Failure::new(exception::NO_SUCH_FAMILY, message)
-    })
+    FamilySearch::default().find(schema, name, None)
+}
+
+fn no_family(schema: &TableSchema, name: &[u8]) -> Failure {
+    let message = format!(
+        "Column family {} does not exist in table {}",
+        name.escape_ascii(),
+        names::to_text(&schema.name)
+    );
+    Failure::new(exception::NO_SUCH_FAMILY, message)
 }
 
 /// The versions that a message asks for. Clients send a signed number; HBase refuses those of a Get in these words.
@@ -119,8 +120,9 @@ impl Selection {
         }
         let mut columns: BTreeMap<FamilyId, BTreeSet<Bytes>> = BTreeMap::new();
         let mut whole = BTreeSet::new();
+        let mut search = FamilySearch::default();
         for column in wanted.columns {
-            let id = family(schema, &column.family)?;
+            let id = search.find(schema, &column.family, None)?;
             if column.qualifier.is_empty() {
                 whole.insert(id);
             }
@@ -134,7 +136,7 @@ impl Selection {
         let mut family_times = BTreeMap::new();
         for of in wanted.family_times {
             // It counts instead of the general range, also if it is of all times. A family that does not exist has no cells.
-            if let Ok(family) = family(schema, &of.column_family) {
+            if let Ok(family) = search.find(schema, &of.column_family, None) {
                 family_times.insert(family, times(schema, &of.time_range).unwrap_or(ALL_TIMES));
             }
         }

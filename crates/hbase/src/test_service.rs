@@ -273,15 +273,20 @@ impl TableService for Model {
 
     async fn row_operation(&self, operation: RowOperation) -> ServiceResult<RowOutcome> {
         let cells = self.rows.lock().get(&operation.row).cloned().unwrap_or_default();
+        // The cells that an increment or append wrote are those that are there.
+        let is_written = |cell: &&Cell| {
+            operation.steps.iter().any(|step| match step {
+                Step::Modify(rule) => (rule.family, &rule.qualifier) == (cell.family, &cell.qualifier),
+                _ => false,
+            })
+        };
+        let written = cells.iter().filter(is_written).cloned().collect();
         self.steps.lock().extend(operation.steps);
         let matched = match operation.condition.map(|condition| condition.test) {
             Some(ConditionTest::Cells(test)) => test.decide(&cells)?.0,
             _ => true,
         };
-        Ok(RowOutcome {
-            matched,
-            written: Vec::new(),
-        })
+        Ok(RowOutcome { matched, written })
     }
 
     async fn sample_row_keys(&self, _: &TableName, _: RowRange) -> ServiceResult<Vec<RowSample>> {

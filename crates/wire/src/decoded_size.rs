@@ -3,7 +3,8 @@
 //! A list of a million empty elements is two megabytes on the wire and hundreds in memory, so a check after decoding comes too
 //! late. The walk follows tags and lengths only, and allocates nothing. The [`Shape`] of a request says which fields to follow: those that
 //! repeat, and those that hold fields that repeat. Another field can only replace its former value, so it takes no more memory than its
-//! bytes. Requests of administration are small, and are estimated by their bytes alone.
+//! bytes. Requests of administration are small, and are estimated by their bytes alone. A filter is bytes in its request, and has a shape
+//! of its own.
 //!
 //! Invariant: a decoder never makes more elements than were counted. Bytes that the walk cannot follow are refused.
 
@@ -43,11 +44,19 @@ pub trait Request: prost::Message + Default {
 /// # Errors
 /// Bytes that are not a message.
 pub fn decoded_bytes<M: Request>(what: &'static str, bytes: &[u8]) -> Result<usize, WireError> {
+    decoded_bytes_up_to::<M>(what, bytes, usize::MAX)
+}
+
+/// The same, but the walk ends at the first element beyond `most`.
+///
+/// # Errors
+/// Bytes that are not a message.
+pub fn decoded_bytes_up_to<M: Request>(what: &'static str, bytes: &[u8], most: usize) -> Result<usize, WireError> {
     let Some(shape) = M::SHAPE else {
         return Ok(bytes.len().saturating_mul(BYTES_PER_BYTE));
     };
     let mut sum = 0;
-    match walk(bytes, shape, NESTING_MAX, &mut sum) {
+    match walk(bytes, shape, NESTING_MAX, most, &mut sum) {
         Some(()) => Ok(sum),
         None => Err(WireError::Unexpected {
             what,
@@ -57,8 +66,8 @@ pub fn decoded_bytes<M: Request>(what: &'static str, bytes: &[u8]) -> Result<usi
     }
 }
 
-fn walk(mut bytes: &[u8], shape: &Shape, depth_left: u32, sum: &mut usize) -> Option<()> {
-    while !bytes.is_empty() {
+fn walk(mut bytes: &[u8], shape: &Shape, depth_left: u32, most: usize, sum: &mut usize) -> Option<()> {
+    while !bytes.is_empty() && *sum <= most {
         let (number, wire_type) = decode_key(&mut bytes).ok()?;
         let length = match wire_type {
             WireType::Varint => {
@@ -79,11 +88,14 @@ fn walk(mut bytes: &[u8], shape: &Shape, depth_left: u32, sum: &mut usize) -> Op
         };
         *sum = sum.saturating_add(field.bytes);
         if let Some(within) = field.within {
-            walk(content, within, depth_left.checked_sub(1)?, sum)?;
+            walk(content, within, depth_left.checked_sub(1)?, most, sum)?;
         }
     }
     Some(())
 }
+
+/// Memory of one filter in the decoded list of a `FilterList`.
+pub const LISTED_FILTER_BYTES: usize = element::<Filter>();
 
 /// An element of this type in a list that has just doubled, and the allocations of its texts.
 const fn element<T>() -> usize {
@@ -169,6 +181,11 @@ shaped!(
     ReplicateWalEntryRequest: [each_of(1, element::<WalEntry>() + CHANGE_BYTES, &COLUMN)],
     CreateTableRequest: [one(1, &TABLE), each(2, BYTES + CHANGE_BYTES)],
     ModifyTableRequest: [one(2, &TABLE)],
+    FilterList: [each(2, LISTED_FILTER_BYTES)],
+    FirstKeyValueMatchingQualifiersFilter: [each(1, BYTES)],
+    FuzzyRowFilter: [each(1, element::<BytesBytesPair>())],
+    MultiRowRangeFilter: [each(1, element::<RowRange>())],
+    MultipleColumnPrefixFilter: [each(1, BYTES)],
 );
 
 /// Implements [`Request`] for messages that are estimated by their bytes.
@@ -256,6 +273,15 @@ mod tests {
         };
         let bytes = decoded_bytes::<MutateRequest>("MutateRequest", &request.encode_to_vec()).unwrap();
         assert!(bytes >= 3_000 * size_of::<QualifierValue>());
+    }
+
+    #[test]
+    fn a_walk_ends_at_the_first_element_beyond_its_bound() {
+        // The rest is no message, and is not read.
+        let bytes = [&[0x12, 0].repeat(10)[..], &[0x0b]].concat();
+        let up_to = |most: usize| decoded_bytes_up_to::<FilterList>("FilterList", &bytes, most * LISTED_FILTER_BYTES);
+        assert_eq!(up_to(9).unwrap(), 10 * LISTED_FILTER_BYTES);
+        assert!(up_to(10).is_err());
     }
 
     #[test]

@@ -12,49 +12,84 @@ pub(crate) trait Decoded: Estimated {
     fn parts(&self) -> Vec<(Element, usize)>;
 }
 
-fn value_parts<'m>(mutations: impl Iterator<Item = &'m wire::Mutation>) -> usize {
-    mutations
-        .filter_map(|m| m.mutation.as_ref())
-        .map(|kind| match kind {
-            v2::mutation::Mutation::AddToCell(add) => [&add.column_qualifier, &add.timestamp, &add.input]
-                .into_iter()
-                .flatten()
-                .map(parts_of_value)
-                .sum(),
-            v2::mutation::Mutation::MergeToCell(merge) => [&merge.column_qualifier, &merge.timestamp, &merge.input]
-                .into_iter()
-                .flatten()
-                .map(parts_of_value)
-                .sum(),
-            _ => 0,
-        })
-        .sum()
+/// Elements of arrays and structs, and types within types.
+#[derive(Clone, Copy, Default)]
+struct Parts {
+    values: usize,
+    types: usize,
 }
 
-fn parts_of_value(value: &v2::Value) -> usize {
-    let own = match &value.kind {
-        Some(v2::value::Kind::ArrayValue(array)) => {
-            array.values.len() + array.values.iter().map(parts_of_value).sum::<usize>()
+impl Parts {
+    fn plus(self, other: Parts) -> Parts {
+        Parts {
+            values: self.values + other.values,
+            types: self.types + other.types,
         }
-        _ => 0,
-    };
-    own + value.r#type.as_ref().map_or(0, parts_of_type)
-}
+    }
 
-fn parts_of_type(of: &v2::Type) -> usize {
-    use v2::r#type::Kind;
-    let boxed = |of: &Option<Box<v2::Type>>| of.as_deref().map_or(0, parts_of_type);
-    match &of.kind {
-        Some(Kind::StructType(of)) => {
-            let within = of.fields.iter().filter_map(|f| f.r#type.as_ref()).map(parts_of_type);
-            of.fields.len() + within.sum::<usize>()
-        }
-        Some(Kind::ArrayType(of)) => boxed(&of.element_type),
-        Some(Kind::MapType(of)) => boxed(&of.key_type) + boxed(&of.value_type),
-        Some(Kind::AggregateType(of)) => boxed(&of.input_type) + boxed(&of.state_type),
-        _ => 0,
+    fn sum(parts: impl Iterator<Item = Parts>) -> Parts {
+        parts.fold(Parts::default(), Parts::plus)
+    }
+
+    fn listed(self) -> [(Element, usize); 2] {
+        [(Element::ValuePart, self.values), (Element::TypePart, self.types)]
     }
 }
+
+fn value_parts<'m>(mutations: impl Iterator<Item = &'m wire::Mutation>) -> Parts {
+    let of_mutation = |kind: &v2::mutation::Mutation| match kind {
+        v2::mutation::Mutation::AddToCell(add) => parts_of_values([&add.column_qualifier, &add.timestamp, &add.input]),
+        v2::mutation::Mutation::MergeToCell(merge) => {
+            parts_of_values([&merge.column_qualifier, &merge.timestamp, &merge.input])
+        }
+        _ => Parts::default(),
+    };
+    Parts::sum(mutations.filter_map(|m| m.mutation.as_ref()).map(of_mutation))
+}
+
+fn parts_of_values(values: [&Option<v2::Value>; 3]) -> Parts {
+    Parts::sum(values.into_iter().flatten().map(parts_of_value))
+}
+
+fn parts_of_value(value: &v2::Value) -> Parts {
+    let mut parts = value.r#type.as_ref().map_or_else(Parts::default, parts_of_type);
+    if let Some(v2::value::Kind::ArrayValue(array)) = &value.kind {
+        parts.values += array.values.len();
+        parts = parts.plus(Parts::sum(array.values.iter().map(parts_of_value)));
+    }
+    parts
+}
+
+/// A function that counts the parts of a type: both APIs have their own, with the same fields.
+macro_rules! parts_of_types {
+    ($name:ident, $api:ident) => {
+        fn $name(of: &$api::Type) -> Parts {
+            use $api::r#type::Kind;
+            let boxed = |of: &Option<Box<$api::Type>>| {
+                let within = of
+                    .as_deref()
+                    .map(|of| Parts { values: 0, types: 1 }.plus($name(of)));
+                within.unwrap_or_default()
+            };
+            match &of.kind {
+                Some(Kind::StructType(of)) => {
+                    let within = Parts::sum(of.fields.iter().filter_map(|f| f.r#type.as_ref()).map($name));
+                    within.plus(Parts {
+                        values: of.fields.len(),
+                        types: 0,
+                    })
+                }
+                Some(Kind::ArrayType(of)) => boxed(&of.element_type),
+                Some(Kind::MapType(of)) => boxed(&of.key_type).plus(boxed(&of.value_type)),
+                Some(Kind::AggregateType(of)) => boxed(&of.input_type).plus(boxed(&of.state_type)),
+                _ => Parts::default(),
+            }
+        }
+    };
+}
+
+parts_of_types!(parts_of_type, v2);
+parts_of_types!(parts_of_admin_type, admin);
 
 fn rules_of(rule: &admin::GcRule) -> usize {
     use admin::gc_rule::Rule;
@@ -82,20 +117,17 @@ impl Decoded for wire::ReadRowsRequest {
 impl Decoded for wire::MutateRowsRequest {
     fn parts(&self) -> Vec<(Element, usize)> {
         let all = || self.entries.iter().flat_map(|entry| &entry.mutations);
-        vec![
-            (Element::Entry, self.entries.len()),
-            (Element::Mutation, all().count()),
-            (Element::ValuePart, value_parts(all())),
-        ]
+        let mut parts = vec![(Element::Entry, self.entries.len()), (Element::Mutation, all().count())];
+        parts.extend(value_parts(all()).listed());
+        parts
     }
 }
 
 impl Decoded for wire::MutateRowRequest {
     fn parts(&self) -> Vec<(Element, usize)> {
-        vec![
-            (Element::Mutation, self.mutations.len()),
-            (Element::ValuePart, value_parts(self.mutations.iter())),
-        ]
+        let mut parts = vec![(Element::Mutation, self.mutations.len())];
+        parts.extend(value_parts(self.mutations.iter()).listed());
+        parts
     }
 }
 
@@ -103,11 +135,9 @@ impl Decoded for wire::CheckAndMutateRowRequest {
     fn parts(&self) -> Vec<(Element, usize)> {
         let all = || self.true_mutations.iter().chain(&self.false_mutations);
         let filter = self.predicate_filter.as_ref().map_or(0, Message::encoded_len);
-        vec![
-            (Element::Mutation, all().count()),
-            (Element::ValuePart, value_parts(all())),
-            (Element::FilterByte, filter),
-        ]
+        let mut parts = vec![(Element::Mutation, all().count()), (Element::FilterByte, filter)];
+        parts.extend(value_parts(all()).listed());
+        parts
     }
 }
 
@@ -117,22 +147,24 @@ impl Decoded for v2::ReadModifyWriteRowRequest {
     }
 }
 
-fn family_parts<'f>(families: impl Iterator<Item = &'f admin::ColumnFamily>) -> usize {
-    families
-        .filter_map(|family| family.gc_rule.as_ref())
-        .map(rules_of)
-        .sum()
+/// Parts of the rules and the types of families.
+fn family_parts<'f>(families: impl Iterator<Item = &'f admin::ColumnFamily> + Clone) -> [(Element, usize); 3] {
+    let rules = families.clone().filter_map(|family| family.gc_rule.as_ref());
+    let types = families.filter_map(|family| family.value_type.as_ref());
+    let [values, types] = Parts::sum(types.map(parts_of_admin_type)).listed();
+    [(Element::GcRule, rules.map(rules_of).sum()), values, types]
 }
 
 impl Decoded for admin::CreateTableRequest {
     fn parts(&self) -> Vec<(Element, usize)> {
         let table = self.table.clone().unwrap_or_default();
-        vec![
+        let mut parts = vec![
             (Element::Split, self.initial_splits.len()),
             (Element::Family, table.column_families.len()),
-            (Element::GcRule, family_parts(table.column_families.values())),
             (Element::MapEntry, table.cluster_states.len()),
-        ]
+        ];
+        parts.extend(family_parts(table.column_families.values()));
+        parts
     }
 }
 
@@ -144,11 +176,12 @@ impl Decoded for admin::ModifyColumnFamiliesRequest {
             _ => None,
         });
         let masks = self.modifications.iter().filter_map(|m| m.update_mask.as_ref());
-        vec![
+        let mut parts = vec![
             (Element::FamilyChange, self.modifications.len()),
-            (Element::GcRule, family_parts(families)),
             (Element::MapEntry, masks.map(|mask| mask.paths.len()).sum()),
-        ]
+        ];
+        parts.extend(family_parts(families));
+        parts
     }
 }
 
@@ -156,11 +189,12 @@ impl Decoded for admin::UpdateTableRequest {
     fn parts(&self) -> Vec<(Element, usize)> {
         let table = self.table.clone().unwrap_or_default();
         let paths = self.update_mask.as_ref().map_or(0, |mask| mask.paths.len());
-        vec![
+        let mut parts = vec![
             (Element::Family, table.column_families.len()),
-            (Element::GcRule, family_parts(table.column_families.values())),
             (Element::MapEntry, table.cluster_states.len() + paths),
-        ]
+        ];
+        parts.extend(family_parts(table.column_families.values()));
+        parts
     }
 }
 

@@ -33,6 +33,31 @@ fn value(depth: u32) -> v2::Value {
     }
 }
 
+/// A binary tree of maps.
+fn map_type(depth: u32) -> v2::Type {
+    use v2::r#type::{Kind, Map};
+    let within = || depth.checked_sub(1).map(|depth| Box::new(map_type(depth)));
+    v2::Type {
+        kind: Some(Kind::MapType(Box::new(Map {
+            key_type: within(),
+            value_type: within(),
+        }))),
+    }
+}
+
+/// An aggregate of aggregates.
+fn aggregate_type(depth: u32) -> admin::Type {
+    use admin::r#type::{Aggregate, Kind};
+    let within = || depth.checked_sub(1).map(|depth| Box::new(aggregate_type(depth)));
+    admin::Type {
+        kind: Some(Kind::AggregateType(Box::new(Aggregate {
+            input_type: within(),
+            state_type: within(),
+            aggregator: None,
+        }))),
+    }
+}
+
 fn mutation(depth: u32) -> wire::Mutation {
     wire::Mutation {
         timestamp_origin: 0,
@@ -40,7 +65,10 @@ fn mutation(depth: u32) -> wire::Mutation {
             family_name: "f".into(),
             column_qualifier: Some(value(depth)),
             timestamp: None,
-            input: Some(value(0)),
+            input: Some(v2::Value {
+                r#type: Some(map_type(depth)),
+                ..value(0)
+            }),
         })),
     }
 }
@@ -93,7 +121,7 @@ proptest! {
             all.push(inner);
             admin::GcRule { rule: Some(Rule::Union(Union { rules: all })) }
         });
-        let family = admin::ColumnFamily { gc_rule: Some(rule), value_type: None };
+        let family = admin::ColumnFamily { gc_rule: Some(rule), value_type: Some(aggregate_type(depth)) };
         let column_families = (0..families).map(|i| (i.to_string(), family.clone())).collect();
         check_exact(&admin::CreateTableRequest {
             table: Some(admin::Table { column_families, ..Default::default() }),
@@ -170,6 +198,21 @@ fn one_too_many_is_refused() {
     refused::<admin::ModifyColumnFamiliesRequest>(&mask, "more than 10000 entries");
     let array = within(3, &within(5, &within(4, &within(4, &repeated(1, &[], 1_001)))));
     refused::<wire::MutateRowRequest>(&array, "more than 1000 elements");
+}
+
+#[test]
+fn trees_of_types_are_refused() {
+    // 2^17 - 2 types within the first, and twice as many.
+    let tree = |depth| map_type(depth).encode_to_vec();
+    let of_value = |depth| within(3, &within(5, &within(4, &within(7, &tree(depth)))));
+    let estimate = SizeEstimate::of::<wire::MutateRowRequest>(&of_value(16)).unwrap();
+    assert_eq!(estimate.count(Element::TypePart), (1 << 17) - 2);
+    let decoded = (1 << 17) * (size_of::<v2::Type>() + size_of::<v2::r#type::Map>());
+    assert!(estimate.cost() >= decoded, "{} for {decoded}", estimate.cost());
+    refused::<wire::MutateRowRequest>(&of_value(17), "more than 200000 types");
+    let family = within(3, &tree(17));
+    refused::<admin::CreateTableRequest>(&within(3, &within(3, &within(2, &family))), "more than 200000 types");
+    refused::<admin::ModifyColumnFamiliesRequest>(&within(2, &within(2, &family)), "more than 200000 types");
 }
 
 #[test]

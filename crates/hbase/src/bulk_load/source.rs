@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::mutations::Converter;
+use crate::selection::FamilySearch;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ const CELLS_AT_ONCE: usize = 256;
 pub(super) struct HFileCells {
     scan: Scan,
     schema: Arc<TableSchema>,
+    search: FamilySearch,
     /// Given out already, but for the cells that are left in it: its memory is that of the cells.
     block: Option<CellBlock>,
     /// Read to learn the first row.
@@ -29,6 +31,7 @@ impl HFileCells {
         HFileCells {
             scan: file.scan(piece_bytes),
             schema,
+            search: FamilySearch::default(),
             block: None,
             first: None,
         }
@@ -44,7 +47,7 @@ impl HFileCells {
     async fn read(&mut self) -> ServiceResult<Option<Vec<(Bytes, Mutation)>>> {
         loop {
             if let Some(block) = &mut self.block {
-                let cells = convert(&self.schema, block)?;
+                let cells = convert(&self.schema, &mut self.search, block)?;
                 if !cells.is_empty() {
                     return Ok(Some(cells));
                 }
@@ -68,7 +71,11 @@ impl SortedCells for HFileCells {
 }
 
 /// The next cells of a block; none at its end.
-fn convert(schema: &TableSchema, block: &mut CellBlock) -> ServiceResult<Vec<(Bytes, Mutation)>> {
+fn convert(
+    schema: &TableSchema,
+    search: &mut FamilySearch,
+    block: &mut CellBlock,
+) -> ServiceResult<Vec<(Bytes, Mutation)>> {
     let converter = Converter {
         schema,
         nonce_group: None,
@@ -87,7 +94,7 @@ fn convert(schema: &TableSchema, block: &mut CellBlock) -> ServiceResult<Vec<(By
                 "a cell with a tag of type {kind}"
             ))));
         }
-        cells.push(converter.loaded(cell, tags.lifetime_ms).map_err(refused)?);
+        cells.push(converter.loaded(cell, tags.lifetime_ms, search).map_err(refused)?);
     }
     Ok(cells)
 }

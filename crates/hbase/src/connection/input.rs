@@ -12,7 +12,7 @@ use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll, ready};
 use stele_memory::{Consumer, Reservation};
-use stele_wire::frame::{self, REQUEST_BYTES_MAX, Request};
+use stele_wire::frame::{self, FRAME_BYTES_MAX, REQUEST_BYTES_MAX, Request};
 use stele_wire::{WireError, exception};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -21,6 +21,9 @@ const READ_BYTES: usize = 16 << 10;
 
 /// This much of a frame is received before its memory is reserved: it is part of the memory of a connection.
 const SMALL_FRAME_BYTES: usize = 16 << 10;
+
+/// Longest frame of a request, with its length.
+const REQUEST_FRAME_BYTES_MAX: usize = size_of::<u32>() + REQUEST_BYTES_MAX;
 
 /// The number of a call is searched in this part of a frame that is refused. Clients write it first.
 const HEADER_BYTES_MAX: usize = 4 << 10;
@@ -77,8 +80,8 @@ impl Input {
         if self.skipping > 0 {
             return Ok(None);
         }
-        // A frame that is longer than any request may be ends the connection: it is not worth reading on.
-        let Some(length) = frame::frame_bytes(&self.received, REQUEST_BYTES_MAX)? else {
+        // A longer one has a length that no client can write.
+        let Some(length) = frame::frame_bytes(&self.received, FRAME_BYTES_MAX)? else {
             return Ok(None);
         };
         if !self.reserve_next(length) {
@@ -110,12 +113,17 @@ impl Input {
         }
     }
 
+    /// Bytes of the longest frame that is received: of any request, and of those that memory is there for.
+    fn limit(&self) -> usize {
+        REQUEST_FRAME_BYTES_MAX.min(self.requests.limit())
+    }
+
     /// Reserves the next piece of a large frame, once the last one is full. Whether there was memory.
     fn reserve_next(&mut self, length: usize) -> bool {
         if length <= SMALL_FRAME_BYTES {
             return true;
         }
-        if length > self.requests.limit() {
+        if length > self.limit() {
             return false;
         }
         let here = self.received.len().min(length);
@@ -148,12 +156,17 @@ impl Input {
         Ok(frame)
     }
 
-    /// Skips a frame for which there is no memory, as soon as enough of it is here to find its number.
+    /// Skips a frame that is too long or for which there is no memory, as soon as enough of it is here to find its number. The
+    /// connection goes on: if it ended with bytes unread, the client would lose the response, and repeat the request.
     fn refuse(&mut self, length: usize) -> Result<Option<Arrived>, WireError> {
         if self.received.len() < length.min(HEADER_BYTES_MAX) {
             return Ok(None);
         }
-        let failure = if length > self.requests.limit() {
+        let failure = if length > REQUEST_FRAME_BYTES_MAX {
+            let message =
+                format!("RPC data length of {length} received; the limit is {REQUEST_BYTES_MAX}: send less at once");
+            Failure::new(exception::REQUEST_TOO_BIG, message)
+        } else if length > self.requests.limit() {
             let message = format!(
                 "RPC data length of {length} received; this server spares {} for requests: send less at once, or give it \
                  more memory",

@@ -11,6 +11,7 @@ use crate::front_end::Shared;
 use crate::mutate::{converter, is_plain, plain};
 use crate::mutations::{self, RowChange};
 use crate::regions::{self, Region};
+use crate::selection::FamilySearch;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,10 +36,10 @@ pub(super) async fn serve(
     let request: MutateRowsRequest = call.decode("MutateRowsRequest", argument)?;
     check_count("mutations", request.mutation_request.len(), ROWS_MAX)?;
     let converter = converter(shared, call, schema, None);
-    let mut cells = CellReader::new(Bytes::new());
+    let (mut cells, mut search) = (CellReader::new(Bytes::new()), FamilySearch::default());
     let mut changes = Vec::with_capacity(request.mutation_request.len());
     for mutation in request.mutation_request {
-        let change = converter.convert(mutation, &mut cells)?;
+        let change = converter.convert(mutation, &mut cells, &mut search)?;
         region.check_row(&change.row, "mutation of several rows")?;
         region.check_cells(schema, &change)?;
         changes.push(change);

@@ -9,6 +9,7 @@ use super::scan::Random;
 use super::{columns, first, fuzzy, list, ranges, rows, single, values, wrapping};
 use bytes::Bytes;
 use std::collections::HashSet;
+use stele_wire::decoded_size::{self, LISTED_FILTER_BYTES, decoded_bytes, decoded_bytes_up_to};
 use stele_wire::messages::{self, CompareType, ListOperator, decode};
 
 /// Deepest nesting. Decoding, evaluating and dropping a tree call themselves for each level.
@@ -23,8 +24,14 @@ const PATTERNS_MAX: usize = 32;
 /// Memory of a filter besides its arguments, at most.
 const NODE_BYTES: usize = 256;
 
-/// Memory of a filter's arguments, as a multiple of their encoding: lists of small numbers grow most.
+/// Memory of a filter's arguments, as a multiple of their encoding.
 const ARGUMENTS_FACTOR: usize = 8;
+
+/// The same of a list of times: one of a byte has eight in memory, in a list that is copied when it doubles.
+const TIMES_FACTOR: usize = 24;
+
+/// Memory of the elements of a list, as a multiple of their decoded form: that, and the form in which the filter keeps them.
+const ELEMENT_FORMS: usize = 3;
 
 /// Takes bytes of memory before they are used. Whether there were enough.
 pub type Charge<'a> = dyn FnMut(usize) -> bool + 'a;
@@ -43,6 +50,7 @@ pub(super) fn tree(
         depth: 0,
         cost: Cost::default(),
     };
+    decoder.add_nodes(1)?;
     let tree = decoder.filter(filter)?;
     Ok((tree, decoder.cost))
 }
@@ -59,27 +67,38 @@ fn boxed(node: impl Node + 'static) -> Result<BoxNode, FilterError> {
 }
 
 impl Decoder<'_, '_> {
+    /// Counts filters, before [`Decoder::filter`] decodes each.
+    fn add_nodes(&mut self, count: usize) -> Result<(), FilterError> {
+        self.cost.nodes = self.cost.nodes.saturating_add(count);
+        match self.cost.nodes <= NODES_MAX {
+            true => Ok(()),
+            false => Err(FilterError::TooLarge("at most 16384 filters")),
+        }
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<(), FilterError> {
+        match (self.charge)(bytes) {
+            true => Ok(()),
+            false => Err(FilterError::NoMemory),
+        }
+    }
+
     fn filter(&mut self, filter: &messages::Filter) -> Result<BoxNode, FilterError> {
         if self.depth >= DEPTH_MAX {
             return Err(FilterError::TooLarge("at most 64 levels"));
         }
-        if self.cost.nodes >= NODES_MAX {
-            return Err(FilterError::TooLarge("at most 16384 filters"));
-        }
-        self.cost.nodes += 1;
         self.depth += 1;
         let unknown = || FilterError::UnknownClass(String::from_utf8_lossy(&filter.name).into_owned());
         let name = std::str::from_utf8(&filter.name).ok();
         let name = name.and_then(|name| name.strip_prefix(PACKAGE)).ok_or_else(unknown)?;
         let bytes = filter.serialized_filter.clone().unwrap_or_default();
-        // A filter around others has no other arguments, and those charge themselves.
-        let arguments = match name {
-            "FilterList" | "FilterWrapper" | "SkipFilter" | "WhileMatchFilter" => 0,
-            _ => bytes.len(),
+        let (arguments, factor) = match name {
+            // A filter around others has no other arguments, and those charge themselves.
+            "FilterList" | "FilterWrapper" | "SkipFilter" | "WhileMatchFilter" => (0, 0),
+            "TimestampsFilter" => (bytes.len(), TIMES_FACTOR),
+            _ => (bytes.len(), ARGUMENTS_FACTOR),
         };
-        if !(self.charge)(NODE_BYTES + arguments * ARGUMENTS_FACTOR) {
-            return Err(FilterError::NoMemory);
-        }
+        self.take(NODE_BYTES + arguments.saturating_mul(factor))?;
         self.cost.add_arguments(arguments);
         let node = match self.rows(name, &bytes)? {
             Some(node) => node,
@@ -98,7 +117,7 @@ impl Decoder<'_, '_> {
         let node = match name {
             "FilterAllFilter" => boxed(rows::FilterAll),
             "FuzzyRowFilter" => {
-                let filter = fuzzy::FuzzyRow::new(&decode("FuzzyRowFilter", bytes)?)?;
+                let filter = fuzzy::FuzzyRow::new(&self.with_elements("FuzzyRowFilter", bytes)?)?;
                 self.cost.add_row_units(filter.row_units());
                 boxed(filter)
             }
@@ -108,7 +127,9 @@ impl Decoder<'_, '_> {
                 let stop = stop.ok_or_else(|| FilterError::argument("an InclusiveStopFilter needs a row"))?;
                 boxed(rows::InclusiveStop::new(stop))
             }
-            "MultiRowRangeFilter" => boxed(ranges::MultiRowRange::new(decode("MultiRowRangeFilter", bytes)?)?),
+            "MultiRowRangeFilter" => boxed(ranges::MultiRowRange::new(
+                self.with_elements("MultiRowRangeFilter", bytes)?,
+            )?),
             "PageFilter" => {
                 let message: messages::PageFilter = decode("PageFilter", bytes)?;
                 boxed(rows::Page::new(message.page_size)?)
@@ -148,7 +169,7 @@ impl Decoder<'_, '_> {
             "FirstKeyOnlyFilter" => boxed(first::FirstKey::default()),
             "FirstKeyValueMatchingQualifiersFilter" => {
                 let message: messages::FirstKeyValueMatchingQualifiersFilter =
-                    decode("FirstKeyValueMatchingQualifiersFilter", bytes)?;
+                    self.with_elements("FirstKeyValueMatchingQualifiersFilter", bytes)?;
                 boxed(first::FirstMatching::new(message.qualifiers))
             }
             "KeyOnlyFilter" => {
@@ -157,7 +178,8 @@ impl Decoder<'_, '_> {
                 boxed(first::KeyOnly { length_as_value })
             }
             "MultipleColumnPrefixFilter" => {
-                let message: messages::MultipleColumnPrefixFilter = decode("MultipleColumnPrefixFilter", bytes)?;
+                let message: messages::MultipleColumnPrefixFilter =
+                    self.with_elements("MultipleColumnPrefixFilter", bytes)?;
                 boxed(columns::ColumnPrefixes::new(message.sorted_prefixes)?)
             }
             "QualifierFilter" => boxed(columns::Qualifier(self.comparing(
@@ -191,7 +213,7 @@ impl Decoder<'_, '_> {
                     decode("SingleColumnValueExcludeFilter", bytes)?;
                 self.single(message.single_column_value_filter, true)
             }
-            "FilterList" => self.list(&decode("FilterList", bytes)?),
+            "FilterList" => self.list(bytes),
             "FilterWrapper" => boxed(wrapping::Wrapper(self.inner("FilterWrapper", bytes)?)),
             "SkipFilter" => boxed(wrapping::SkipRow::new(self.inner("SkipFilter", bytes)?)),
             "WhileMatchFilter" => boxed(wrapping::WhileMatch::new(self.inner("WhileMatchFilter", bytes)?)),
@@ -202,10 +224,24 @@ impl Decoder<'_, '_> {
 
     fn inner(&mut self, what: &'static str, bytes: Bytes) -> Result<BoxNode, FilterError> {
         let message: messages::WrappingFilter = decode(what, bytes)?;
+        self.add_nodes(1)?;
         self.filter(&message.filter)
     }
 
-    fn list(&mut self, message: &messages::FilterList) -> Result<BoxNode, FilterError> {
+    /// Decodes a message with a list. Its elements are charged before: an empty one has two bytes on the wire.
+    fn with_elements<M: decoded_size::Request>(&mut self, what: &'static str, bytes: Bytes) -> Result<M, FilterError> {
+        let elements = decoded_bytes::<M>(what, &bytes)?;
+        self.take(elements.saturating_mul(ELEMENT_FORMS))?;
+        Ok(decode(what, bytes)?)
+    }
+
+    /// Decodes a list of filters. They are counted and charged before: the list may consist of millions of empty ones.
+    fn list(&mut self, bytes: Bytes) -> Result<BoxNode, FilterError> {
+        let most = NODES_MAX.saturating_sub(self.cost.nodes) * LISTED_FILTER_BYTES;
+        let listed = decoded_bytes_up_to::<messages::FilterList>("FilterList", &bytes, most)?;
+        self.add_nodes(listed / LISTED_FILTER_BYTES)?;
+        self.take(listed)?;
+        let message: messages::FilterList = decode("FilterList", bytes)?;
         let operator = ListOperator::try_from(message.operator);
         let operator = operator.map_err(|_| FilterError::argument("a FilterList needs an operator"))?;
         let filters = message.filters.iter().map(|filter| self.filter(filter));

@@ -1,13 +1,14 @@
 //! Mutations through the front end, over a table in memory.
 
-use super::Converter;
+use super::{Converter, FamilySearch};
 use crate::test_service::{Client, Model, failure};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use stele_client::Step;
 use stele_memory::Pool;
-use stele_types::{Mutation, TimeUnit, Timestamp};
-use stele_wire::cell::{Cell, CellType};
+use stele_types::schema::Family;
+use stele_types::{FamilyId, Mutation, TimeUnit, Timestamp};
+use stele_wire::cell::{Cell, CellReader, CellRef, CellType};
 use stele_wire::messages::{
     Action, ColumnValue, DeleteType, MultiRequest, MutateRequest, MutationProto, MutationType, QualifierValue,
     RegionAction,
@@ -140,7 +141,7 @@ fn a_loaded_delete_of_a_version_is_at_one_time() {
             kind,
             value: Bytes::new(),
         };
-        match converter.loaded(cell, None).unwrap().1 {
+        match converter.loaded(cell, None, &mut FamilySearch::default()).unwrap().1 {
             Mutation::DeleteVersion { timestamp, .. } => timestamp.0,
             Mutation::DeleteColumn {
                 from: Timestamp::MIN,
@@ -152,4 +153,47 @@ fn a_loaded_delete_of_a_version_is_at_one_time() {
     };
     assert_eq!(time_of(CellType::Delete), 7_000);
     assert_eq!(time_of(CellType::DeleteColumn), 7_999);
+}
+
+/// A table may have thousands of families, and one put a cell of each, over and over.
+#[test]
+fn families_of_many_cells_are_not_scanned_for_each() {
+    let mut schema = Model::new(&[""]).schema.as_ref().clone();
+    let template = schema.families.values().next().unwrap().clone();
+    let family = |n: u32| Family {
+        name: format!("f{n}"),
+        ..template.clone()
+    };
+    schema.families = (0..20_000).map(|n| (FamilyId(n), family(n))).collect();
+    let mut block = BytesMut::new();
+    for cell in 0..100_000 {
+        let family = format!("f{}", 19_999 - cell % 20_000);
+        let cell = CellRef {
+            row: b"r",
+            family: family.as_bytes(),
+            qualifier: b"q",
+            timestamp: 7,
+            kind: CellType::Put,
+            value: &[],
+        };
+        cell.encode(&mut block).unwrap();
+    }
+    let converter = Converter {
+        schema: &schema,
+        nonce_group: None,
+        now: Timestamp(0),
+        memory: None,
+    };
+    let put = MutationProto {
+        row: Some("r".into()),
+        mutate_type: Some(MutationType::Put as i32),
+        associated_cell_count: Some(100_000),
+        ..MutationProto::default()
+    };
+    let mut search = FamilySearch::default();
+    let change = converter
+        .convert(put, &mut CellReader::new(block.freeze()), &mut search)
+        .unwrap();
+    assert_eq!(change.steps.len(), 100_000);
+    assert!((1..1_000_000).contains(&search.passed()), "{} names", search.passed());
 }

@@ -7,9 +7,13 @@ use flate2::write::ZlibEncoder;
 use stele_env::tokio_env::TokioRuntime;
 use stele_memory::{Part, Pool};
 use stele_wire::cell::CellReader;
-use stele_wire::messages::{MultiRequest, Scan, ScanRequest, ScanResponse};
+use stele_wire::messages::{
+    Action, ColumnValue, MultiRequest, MultiResponse, MutateRequest, MutateResponse, MutationProto, MutationType,
+    QualifierValue, RegionAction, Scan, ScanRequest, ScanResponse,
+};
 
 const ZLIB: &str = "org.apache.hadoop.io.compress.DefaultCodec";
+const GZIP: &str = "org.apache.hadoop.io.compress.GzipCodec";
 
 fn packed(compression: BlockCompression, plain: &[u8]) -> Bytes {
     let mut encoder = compression.encoder();
@@ -87,5 +91,56 @@ async fn large_responses_are_compressed_in_pieces() {
     let cells = unpack(BlockCompression::Zlib, &response.cells, 2 << 20, &memory, &env).await;
     let cells: Vec<_> = CellReader::new(cells.unwrap()).map(Result::unwrap).collect();
     assert_eq!((cells.len(), cells[99].value.len()), (100, 10_000));
+    assert_eq!(front_end.shared.requests.used(), 0);
+}
+
+/// Its client would repeat it after an error, and without a nonce it would count twice.
+#[tokio::test]
+async fn a_committed_change_is_answered_without_memory_for_its_cells() {
+    let model = Model::new(&[""]);
+    model.put("r", "q", vec![7; 2 << 20]);
+    let pool = Pool::default().limited(Part::Requests, 1 << 20);
+    let front_end = model.front_end(&pool);
+    let (mut client, _served) = Client::connect(&front_end, 8 << 20, Some(GZIP)).await;
+    let mutation = MutationProto {
+        row: Some("r".into()),
+        mutate_type: Some(MutationType::Increment as i32),
+        column_value: vec![ColumnValue {
+            family: "info".into(),
+            qualifier_value: vec![QualifierValue {
+                qualifier: Some("q".into()),
+                value: Some(1i64.to_be_bytes().to_vec().into()),
+                ..QualifierValue::default()
+            }],
+        }],
+        ..MutationProto::default()
+    };
+    let mutate = MutateRequest {
+        region: model.region("r"),
+        mutation: mutation.clone(),
+        ..MutateRequest::default()
+    };
+    let response = client.call("Mutate", &mutate).await;
+    let changed: MutateResponse = message(&response);
+    assert_eq!(changed.processed, Some(true));
+    assert!(!response.cells.is_empty());
+    let action = Action {
+        index: Some(0),
+        mutation: Some(mutation),
+        ..Action::default()
+    };
+    let multi = MultiRequest {
+        region_action: vec![RegionAction {
+            region: model.region("r"),
+            action: vec![action],
+            ..RegionAction::default()
+        }],
+        ..MultiRequest::default()
+    };
+    let response = client.call("Multi", &multi).await;
+    let changed: MultiResponse = message(&response);
+    assert!(changed.region_action_result[0].result_or_exception[0].result.is_some());
+    assert!(!response.cells.is_empty());
+    assert_eq!(model.steps.lock().len(), 2);
     assert_eq!(front_end.shared.requests.used(), 0);
 }

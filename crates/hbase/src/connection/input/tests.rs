@@ -97,6 +97,32 @@ async fn a_refused_request_is_answered_by_its_number_even_if_its_header_is_long(
 }
 
 #[tokio::test]
+async fn a_request_that_is_longer_than_any_may_be_is_answered_by_its_number() {
+    let mut input = Input::new(&Pool::default().of(Part::Requests));
+    let (mut client, mut server) = tokio::io::duplex(4 << 20);
+    let mut out = request(Some(79), 8 << 10);
+    let here = out.len();
+    out[..4].copy_from_slice(&(300u32 << 20).to_be_bytes());
+    client.write_all(&out).await.unwrap();
+    match arrived(&mut input, &mut server).await {
+        Arrived::Refused(79, failure) => assert_eq!(failure.class, exception::REQUEST_TOO_BIG),
+        _ => unreachable!("refused by its number"),
+    }
+    // The rest of it is skipped, and the next request follows.
+    assert!(input.received.is_empty() && input.is_within_frame());
+    assert_eq!(input.skipping, (300 << 20) + 4 - here);
+    input.skipping = 0;
+    client.write_all(&request(Some(80), 10)).await.unwrap();
+    assert!(matches!(arrived(&mut input, &mut server).await, Arrived::Request(..)));
+    // No client can write such a length.
+    client.write_all(&[0xFF; 16]).await.unwrap();
+    std::future::poll_fn(|cx| input.poll_read(&mut server, cx))
+        .await
+        .unwrap();
+    assert!(input.take().is_err());
+}
+
+#[tokio::test]
 async fn a_refused_request_without_a_number_ends_the_connection() {
     let pool = Pool::default().limited(Part::Requests, 1 << 20);
     let mut input = Input::new(&pool.of(Part::Requests));

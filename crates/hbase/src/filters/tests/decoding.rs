@@ -111,18 +111,72 @@ fn filters_that_judge_whole_rows_say_so() {
     assert!(!whole(&one(&[first_key(), prefix("a")])));
 }
 
+/// The bytes that a filter charged, of which there are `most`, and its cost.
+fn charged(filter: &messages::Filter, most: usize) -> (usize, Result<crate::filters::Cost, FilterError>) {
+    let random: super::super::Random = std::sync::Arc::new(|| 0);
+    let mut sum = 0;
+    let mut charge = |bytes: usize| {
+        sum += bytes;
+        sum <= most
+    };
+    let decoded = ScanFilter::decode_within(filter, &shape(), &random, &mut charge);
+    (sum, decoded.map(|filter| filter.cost()))
+}
+
+/// A filter whose message has empty elements in this field.
+fn empty_elements(class: &str, number: u8, count: usize) -> messages::Filter {
+    let elements = [number << 3 | 2, 0].repeat(count);
+    messages::Filter {
+        name: format!("{PACKAGE}{class}").into(),
+        serialized_filter: Some(
+            [&elements[..], if class == "FilterList" { &[0x08, 1] } else { &[] }]
+                .concat()
+                .into(),
+        ),
+    }
+}
+
+#[test]
+fn elements_of_lists_are_counted_before_they_are_decoded() {
+    let many = empty_elements("FilterList", 2, 20_000);
+    assert!(refused(&many).contains("16384 filters"));
+    // The filters of lists around it count, too.
+    let inner = empty_elements("FilterList", 2, 9_000);
+    let (_, outcome) = charged(&all(&[all(&vec![first_key(); 9_000]), inner]), usize::MAX);
+    assert_eq!(outcome.unwrap_err(), FilterError::TooLarge("at most 16384 filters"));
+    let (_, outcome) = charged(&empty_elements("FilterList", 2, 16_000), 1 << 20);
+    assert_eq!(outcome.unwrap_err(), FilterError::NoMemory);
+}
+
+#[test]
+fn elements_of_arguments_are_charged_before_they_are_decoded() {
+    for (class, element_bytes) in [
+        (
+            "MultiRowRangeFilter",
+            size_of::<messages::RowRange>() + size_of::<crate::filters::RowBounds>(),
+        ),
+        ("FuzzyRowFilter", 2 * size_of::<messages::BytesBytesPair>()),
+        ("MultipleColumnPrefixFilter", 2 * size_of::<Bytes>()),
+        ("FirstKeyValueMatchingQualifiersFilter", 2 * size_of::<Bytes>()),
+    ] {
+        let (bytes, _) = charged(&empty_elements(class, 1, 10_000), usize::MAX);
+        assert!(bytes >= 2 * 10_000 * element_bytes, "{class}: {bytes}");
+        let (_, outcome) = charged(&empty_elements(class, 1, 10_000), bytes - 1);
+        assert_eq!(outcome.unwrap_err(), FilterError::NoMemory, "{class}");
+    }
+    let times = filter(
+        "TimestampsFilter",
+        &messages::TimestampsFilter {
+            timestamps: vec![0; 10_000],
+            can_hint: None,
+        },
+    );
+    let (bytes, outcome) = charged(&times, usize::MAX);
+    assert!(outcome.is_ok() && bytes >= 2 * 10_000 * size_of::<i64>(), "{bytes}");
+}
+
 #[test]
 fn memory_is_charged_before_it_is_used() {
-    let random: super::super::Random = std::sync::Arc::new(|| 0);
-    let charged = |filter: &messages::Filter, most: usize| {
-        let mut sum = 0;
-        let mut charge = |bytes: usize| {
-            sum += bytes;
-            sum <= most
-        };
-        let decoded = ScanFilter::decode_within(filter, &shape(), &random, &mut charge);
-        (sum, decoded.map(|filter| filter.cost()))
-    };
     let (small, cost) = charged(&pattern("a.*b"), usize::MAX);
     let cost = cost.unwrap();
     assert_eq!((cost.nodes, cost.patterns), (1, 1));
