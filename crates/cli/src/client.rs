@@ -286,8 +286,8 @@ impl Client {
         only(self.mutate_rows(table, &[entry]).await?)
     }
 
-    /// Changes one row. It is not repeated once the server may have begun: a deletion without timestamps would take what
-    /// others have written since. Idempotency tokens do not help, servers obey them for additions only.
+    /// Changes one row. It is not repeated once the server may have begun: a deletion without timestamps would take
+    /// later writes of others. Idempotency tokens do not help, servers obey them for additions only.
     pub async fn mutate_row_once(&self, table: &TableRef, entry: Entry) -> Result<(), Status> {
         only(self.mutate_rows_if(is_unbegun, table, &[entry]).await?)
     }

@@ -1,6 +1,6 @@
 //! Repeats a change of a namespace's record while others change it, too.
 //!
-//! A change reads the record and hands in what it has read ([`TableAdmin::update_namespace`](crate::TableAdmin::update_namespace)).
+//! A change reads the record and hands in the record that it has read ([`TableAdmin::update_namespace`](crate::TableAdmin::update_namespace)).
 //! If another change was first, it starts over with the record of that one.
 
 use crate::error::{ServiceError, ServiceResult};

@@ -295,7 +295,7 @@ async fn until_over(local: &Local, coord: &dyn Coord, leadership: &Leadership) -
 }
 
 /// Whether the record of leadership still has a version.
-async fn leads(coord: &dyn Coord, version: u64) -> Result<bool, CoordError> {
+pub(crate) async fn leads(coord: &dyn Coord, version: u64) -> Result<bool, CoordError> {
     let record = coord.get(&election_key(ELECTION)).await?;
     Ok(record.is_some_and(|record| record.version == version))
 }

@@ -38,7 +38,7 @@ const RAW_AGE_MAX: Duration = Duration::from_secs(10);
 /// Lease of a scanner whose server does not state it: HBase's `hbase.client.scanner.timeout.period`.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// Least time between renewals of a lease, whatever the server states.
+/// Least time between renewals of a lease, for every time that a server states.
 const RENEWAL_MIN: Duration = Duration::from_millis(10);
 
 const SCAN: Method = Method::named("Scan");
@@ -199,7 +199,7 @@ impl Scanner {
             if self.is_old() {
                 self.leave();
             } else if let Err(failure) = self.renew().await {
-                // The next call opens another one, and meets with what is wrong.
+                // The next call opens another one, and meets the same failure.
                 self.lose(&failure);
             }
         }

@@ -3,7 +3,7 @@
 //! Each range has one scanner. While the target writes a response's cells, the next response is fetched. Rows are not
 //! assembled: a row may arrive and be written in parts.
 //!
-//! Cells are written as soon as they have come, for deletes that come in between are what a copy cannot know. A limit on
+//! Cells are written as soon as they have come, for a copy cannot know of deletes that come in between. A limit on
 //! the rate therefore delays the next response, never cells that were read.
 
 use crate::changes::{Change, Converter, Counts};

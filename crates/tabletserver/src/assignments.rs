@@ -305,7 +305,12 @@ impl Assignments {
         let logs = claimed.logs().clone();
         let tablet = claimed.into_tablet().await?;
         let id = tablet.id();
-        if self.left.lock().remove(&id).is_some() {
+        let left = self.left.lock().remove(&id);
+        assert!(
+            left.is_none_or(|left| left < tablet.epoch()),
+            "a tablet comes back under a newer epoch"
+        );
+        if left.is_some() {
             // Results of reads from before, when it was served here under another epoch.
             drop(self.row_cache.clearing(id));
         }

@@ -10,7 +10,7 @@ use tonic::{Code, Status};
 
 /// Reads of metadata are quick.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// A server of a cluster looks for the leader for 30 s, and waits for its answer for 180 s. A client that gives up earlier does not
+/// A server of a cluster searches the leader for 30 s, and waits for its answer for 180 s. A client that gives up earlier does not
 /// learn the outcome.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(240);
 /// Pages of a listing at most, against a server whose page tokens never end.

@@ -1,4 +1,4 @@
-//! Calls about a tablet that moves, or whose server has failed, are repeated until it is served again.
+//! Repeats calls about a tablet that moves until it is served again.
 
 use super::PAUSE;
 use std::future::Future;

@@ -8,6 +8,7 @@ use crate::codec::Outcome;
 use crate::messages::Request;
 use crate::openings::Openings;
 use crate::records::{self, LOGS, LogRecord, NUMBERS, SERVERS};
+use crate::term::leads;
 use futures::stream::{self, StreamExt as _};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -262,6 +263,7 @@ impl Leader {
 
     /// Deletes the log of a server that nothing needs.
     async fn delete_log(&self, server: ServerId) -> ServiceResult<()> {
+        self.expect_unneeded(server).await?;
         let log = self.roots.take_over(server).await;
         let log = log.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
         let bytes = self.local.members.view().logs.get(&server).map_or(0, |log| log.bytes);
@@ -278,6 +280,28 @@ impl Leader {
             },
         ])
         .await
+    }
+
+    /// Fails unless this server leads, and no tablet needs the log of a server by the newest catalog. Records of servers and the
+    /// catalog are followed separately. A leader that was cut off may thus know that a log is sealed, and not yet know the tablets
+    /// that its successor had given to that server. No tablet comes to need a sealed log.
+    async fn expect_unneeded(&self, server: ServerId) -> ServiceResult<()> {
+        let caught_up = self.local.catalog.catch_up().await;
+        caught_up.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+        let catalog = self.local.catalog.view();
+        let mut tablets = catalog.tables.values().flat_map(|table| table.tablets());
+        if let Some(tablet) = tablets.find(|tablet| tablet.assignment.needs_log_of(server)) {
+            let message = format!("tablet {} needs it", tablet.id);
+            return Err(ServiceError::new(ErrorKind::Unavailable, message));
+        }
+        match leads(&*self.coord, self.term).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ServiceError::new(
+                ErrorKind::Unavailable,
+                "this server does not lead the cluster any more",
+            )),
+            Err(error) => Err(ServiceError::new(error.kind(), error.to_string())),
+        }
     }
 
     /// Changes records of servers, as long as this server leads.

@@ -66,7 +66,7 @@ struct TokenFile {
     tokens: Tokens,
 }
 
-/// The means to know callers by what they present.
+/// The means to know callers: tokens and keys.
 #[derive(Default)]
 pub struct Proofs {
     tokens: Option<TokenFile>,

@@ -14,7 +14,7 @@ const LASTING: Duration = Duration::from_secs(5);
 /// one kept table in each.
 const MET: Duration = Duration::from_secs(2);
 
-/// What is known of the space that flushes do not bring back. Times are of the environment's clock.
+/// The known lack of space that flushes do not bring back. Times are of the environment's clock.
 #[derive(Default)]
 pub(super) struct Shortage {
     /// From when on every check of free space has found too little for flushes.
@@ -26,11 +26,16 @@ pub(super) struct Shortage {
 impl Shortage {
     /// Notes a check of free space.
     pub(super) fn checked(&mut self, now: Duration, is_short: bool) {
+        assert!(
+            self.since.is_none_or(|since| since <= now),
+            "checks are noted in their order"
+        );
         self.since = is_short.then(|| self.since.unwrap_or(now));
     }
 
     /// Notes a write that met a full disk.
     pub(super) fn met(&mut self, now: Duration) {
+        assert!(self.met.is_none_or(|met| met <= now), "writes are noted in their order");
         self.met = Some(now);
     }
 

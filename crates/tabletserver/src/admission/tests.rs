@@ -158,7 +158,7 @@ async fn space_is_short_when_flushes_bring_none() {
     let min = admission.free_bytes_min;
     let there = memtable(&memory, 8 * MIB);
     assert_eq!(check(min + 9 * MIB).await, (false, false));
-    // A flush makes room for writes, and takes a little of the reserve itself until the log gives it back.
+    // A flush makes space for writes, and takes a little of the reserve itself until the log gives it back.
     for _ in 0..50 {
         assert_eq!(check(min + MIB).await, (true, false));
     }

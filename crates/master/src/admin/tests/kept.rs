@@ -229,7 +229,7 @@ async fn a_drop_that_is_stopped_half_way_keeps_the_table_once() {
     master.keep_deleted_for(GRACE);
     let second = tablets.made.lock()[1];
     tablets.drops_missed.lock().insert(second);
-    // As a client does, and a server that looks for the leader.
+    // As a client does, and a server that searches the leader.
     let dropped = loop {
         match master.drop_row_range(&name(), RowRange::all()).await {
             Err(error) if error.is_retryable() => {}

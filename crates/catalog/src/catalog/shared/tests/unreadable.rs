@@ -1,4 +1,4 @@
-//! Records that cannot be read, as a newer program might write them, when all records are listed.
+//! Listings with records that cannot be read, as of a newer program.
 
 use super::*;
 use stele_coord::Session;
