@@ -34,6 +34,12 @@ pub(crate) async fn current(coord: &dyn Coord) -> Option<ServerId> {
     server_of(&record)
 }
 
+/// Whether the record of leadership still has a version, which is that of the term.
+pub(crate) async fn leads(coord: &dyn Coord, version: u64) -> Result<bool, CoordError> {
+    let record = coord.get(&election_key(ELECTION)).await?;
+    Ok(record.is_some_and(|record| record.version == version))
+}
+
 /// Removes the record of a term of this server, which does not lead. There is one after a term that did not begin, and after an
 /// election whose outcome was unknown.
 pub(crate) async fn withdraw(coord: &dyn Coord, own: ServerId) -> Result<(), CoordError> {

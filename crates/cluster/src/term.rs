@@ -24,7 +24,6 @@ use std::time::Duration;
 use stele_backup::{Archives, Backups, DataRoot, OpenDestination};
 use stele_catalog::Catalog;
 use stele_client::{ServiceError, ServiceResult, TabletService};
-use stele_coord::election::election_key;
 use stele_coord::{Condition, Coord, CoordError, Leadership, Write, campaign};
 use stele_master::Master;
 use stele_storage::Storage;
@@ -118,7 +117,7 @@ impl Term {
     /// its catalog a table that the successor has made does not exist.
     async fn confirm(&self) -> ServiceResult<()> {
         let unavailable = |message: String| ServiceError::new(ErrorKind::Unavailable, message);
-        match leads(&*self.leader.coord, self.leader.term).await {
+        match election::leads(&*self.leader.coord, self.leader.term).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(unavailable("another server leads the cluster now".to_owned())),
             Err(error) => Err(unavailable(format!("no server can be sure that it leads: {error}"))),
@@ -285,17 +284,11 @@ async fn rests(
 async fn until_over(local: &Local, coord: &dyn Coord, leadership: &Leadership) -> Result<(), String> {
     loop {
         local.env.sleep(CHECK_INTERVAL).await;
-        match leads(coord, leadership.version()).await {
+        match election::leads(coord, leadership.version()).await {
             Ok(true) => {}
             Ok(false) => return Ok(()),
             // Without the coordinator nobody leads, and nothing changes: the term may go on afterwards.
             Err(error) => tracing::debug!(%error, "the term of this leader cannot be checked"),
         }
     }
-}
-
-/// Whether the record of leadership still has a version.
-pub(crate) async fn leads(coord: &dyn Coord, version: u64) -> Result<bool, CoordError> {
-    let record = coord.get(&election_key(ELECTION)).await?;
-    Ok(record.is_some_and(|record| record.version == version))
 }

@@ -5,10 +5,10 @@
 
 use super::Leader;
 use crate::codec::Outcome;
+use crate::election;
 use crate::messages::Request;
 use crate::openings::Openings;
 use crate::records::{self, LOGS, LogRecord, NUMBERS, SERVERS};
-use crate::term::leads;
 use futures::stream::{self, StreamExt as _};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -294,7 +294,7 @@ impl Leader {
             let message = format!("tablet {} needs it", tablet.id);
             return Err(ServiceError::new(ErrorKind::Unavailable, message));
         }
-        match leads(&*self.coord, self.term).await {
+        match election::leads(&*self.coord, self.term).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(ServiceError::new(
                 ErrorKind::Unavailable,
