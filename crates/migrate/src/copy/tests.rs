@@ -126,8 +126,7 @@ async fn copied(pieces: &'static [Piece], one: Piece, bytes_per_second: Option<u
     };
     let rows = Rows::between(Bytes::new(), Bytes::new());
     transfer.run("t", View::Raw, rows, note).await.unwrap();
-    let noted = noted.lock().clone();
-    noted
+    noted.lock().clone()
 }
 
 #[test]
