@@ -105,6 +105,13 @@ pub struct Assignment {
     pub logs: Vec<ServerId>,
 }
 
+impl Assignment {
+    /// Whether the log of a server may hold records which the tablet's files lack.
+    pub fn needs_log_of(&self, server: ServerId) -> bool {
+        self.owner.is_some_and(|owner| owner.server == server) || self.logs.contains(&server)
+    }
+}
+
 /// The server that serves a tablet, or that is to open it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
@@ -130,5 +137,26 @@ impl ServerView {
     /// Whether its log is sealed, after which it acknowledges no write.
     pub fn is_sealed(&self) -> bool {
         self.log == LogState::Sealed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tablet_needs_the_logs_of_its_owner_and_of_former_ones() {
+        let owner = Owner {
+            server: ServerId(3),
+            epoch: Epoch(7),
+        };
+        let tablet = Assignment {
+            owner: Some(owner),
+            moving_to: Some(ServerId(4)),
+            logs: vec![ServerId(1), ServerId(2)],
+        };
+        let needed = |server: &u32| tablet.needs_log_of(ServerId(*server));
+        assert_eq!((1..6).filter(needed).collect::<Vec<_>>(), [1, 2, 3]);
+        assert!(!Assignment::default().needs_log_of(ServerId(1)));
     }
 }
