@@ -34,7 +34,7 @@ pub(crate) async fn current(coord: &dyn Coord) -> Option<ServerId> {
     server_of(&record)
 }
 
-/// Whether the record of leadership still has a version, which is that of the term.
+/// Whether the record of leadership still has a version, which is the term: each election changes it.
 pub(crate) async fn leads(coord: &dyn Coord, version: u64) -> Result<bool, CoordError> {
     let record = coord.get(&election_key(ELECTION)).await?;
     Ok(record.is_some_and(|record| record.version == version))

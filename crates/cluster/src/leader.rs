@@ -9,6 +9,7 @@ mod view;
 use crate::archiving::Rests;
 use crate::checking::Checks;
 use crate::control::ClusterControl;
+use crate::election;
 use crate::local::Local;
 use crate::members;
 use crate::messages::{Request, ServerReport};
@@ -99,6 +100,17 @@ impl Leader {
             decided: Mutex::default(),
             checks,
         })
+    }
+
+    /// Fails unless this server leads. A leader that was cut off from the coordinator does not know its successor's changes: by
+    /// its catalog a table that the successor has made does not exist.
+    pub(crate) async fn confirm_term(&self) -> ServiceResult<()> {
+        let unavailable = |message: String| ServiceError::new(ErrorKind::Unavailable, message);
+        match election::leads(&*self.coord, self.term).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(unavailable("another server leads the cluster now".to_owned())),
+            Err(error) => Err(unavailable(format!("no server can be sure that it leads: {error}"))),
+        }
     }
 
     /// The newest reports of servers, with all tablets.

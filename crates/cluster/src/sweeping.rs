@@ -1,14 +1,14 @@
 //! Deletes files that no tablet or snapshot needs, while this server leads.
 
 use crate::checking::strangers;
+use crate::election;
 use crate::leader::{Leader, TermEnd};
 use crate::messages::Request;
-use crate::records::{ELECTION, NUMBERS};
+use crate::records::NUMBERS;
 use async_trait::async_trait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use stele_coord::election::election_key;
 use stele_coord::next_epoch;
 use stele_env::{Env, PlantedBug};
 use stele_tablet::TabletError;
@@ -156,10 +156,9 @@ impl sweep::Leader for Leader {
     }
 
     async fn confirm(&self) -> sweep::Result<()> {
-        // The term is the version of the record of the leader, which is changed by each election.
-        match self.coord.get(&election_key(ELECTION)).await {
-            Ok(Some(record)) if record.version == self.term => Ok(()),
-            Ok(_) => Err(unknown("another server leads")),
+        match election::leads(&*self.coord, self.term).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(unknown("another server leads")),
             Err(_) => Err(unknown("the coordinator does not answer")),
         }
     }

@@ -70,7 +70,7 @@ impl LeaderCalls for Term {
             &request,
             Request::Admin(_) | Request::Cluster(ClusterCall::Move { .. } | ClusterCall::Drain { .. })
         ) {
-            self.confirm().await?;
+            self.leader.confirm_term().await?;
         }
         match request {
             Request::Admin(call) => {
@@ -113,17 +113,6 @@ impl LeaderCalls for Term {
 }
 
 impl Term {
-    /// Fails unless this server leads. A leader that was cut off from the coordinator does not know its successor's changes: by
-    /// its catalog a table that the successor has made does not exist.
-    async fn confirm(&self) -> ServiceResult<()> {
-        let unavailable = |message: String| ServiceError::new(ErrorKind::Unavailable, message);
-        match election::leads(&*self.leader.coord, self.leader.term).await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(unavailable("another server leads the cluster now".to_owned())),
-            Err(error) => Err(unavailable(format!("no server can be sure that it leads: {error}"))),
-        }
-    }
-
     fn expect_server(&self, server: stele_types::ServerId) -> ServiceResult<()> {
         match self.leader.local.members.view().servers.contains_key(&server) {
             true => Ok(()),

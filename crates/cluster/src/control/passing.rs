@@ -30,10 +30,7 @@ pub(super) async fn until_served<T, F: Future<Output = ServiceResult<T>>>(
 
 /// The tablet may be served again soon.
 fn is_passing(error: &ServiceError) -> bool {
-    matches!(
-        error.kind,
-        ErrorKind::Unavailable | ErrorKind::Busy | ErrorKind::Aborted
-    )
+    error.is_retryable() || error.kind == ErrorKind::Aborted
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@
 
 use super::Leader;
 use crate::codec::Outcome;
-use crate::election;
 use crate::messages::Request;
 use crate::openings::Openings;
 use crate::records::{self, LOGS, LogRecord, NUMBERS, SERVERS};
@@ -294,14 +293,7 @@ impl Leader {
             let message = format!("tablet {} needs it", tablet.id);
             return Err(ServiceError::new(ErrorKind::Unavailable, message));
         }
-        match election::leads(&*self.coord, self.term).await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(ServiceError::new(
-                ErrorKind::Unavailable,
-                "this server does not lead the cluster any more",
-            )),
-            Err(error) => Err(ServiceError::new(error.kind(), error.to_string())),
-        }
+        self.confirm_term().await
     }
 
     /// Changes records of servers, as long as this server leads.
