@@ -11,7 +11,7 @@ use anyhow::Result;
 use bytes::Bytes;
 use futures::stream::{StreamExt, TryStreamExt};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use stele_hbaseclient::Cluster;
 use stele_hbaseclient::scan::Rows;
 
@@ -21,8 +21,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(16);
 
-/// The time for which a changing row is watched, and the pauses meanwhile: at most 1,000 states of a row are kept.
-const WATCH: Duration = Duration::from_secs(10);
+/// How often a changing row is read on both sides, and the pauses meanwhile. As many states of the source are kept. It is a
+/// number and no time: a row that changes many times between two reads needs as many reads on a slow machine.
+const WATCHES: usize = 500;
 const WATCH_PAUSE: Duration = Duration::from_millis(10);
 
 /// Rows read at a time.
@@ -128,8 +129,7 @@ async fn conclude(ends: &Ends, table: &str, differing: Vec<Read>) -> Result<Vec<
 /// Whether the target comes to have cells that the source had a moment before.
 async fn follows(ends: &Ends, table: &str, read: &Read) -> Result<bool> {
     let mut seen = vec![read.source];
-    let began = Instant::now();
-    while began.elapsed() < WATCH {
+    for _ in 0..WATCHES {
         if seen.contains(&digest(&ends.target, table, &read.suspect.row).await?) {
             return Ok(true);
         }
