@@ -135,6 +135,8 @@ pub(crate) struct Position {
     gathered: Gathered,
     /// Entries stepped over since the last that counted.
     steps: u32,
+    /// Other requests get their turn before the row is read on.
+    pauses: bool,
 }
 
 /// Where a position is.
@@ -159,6 +161,8 @@ enum Progress {
     Batch,
     /// The merge must load first, or values must be fetched.
     Blocked,
+    /// Nothing has to be waited for, but many entries have been read without a pause.
+    Paused,
 }
 
 impl TabletScanner {
@@ -245,8 +249,12 @@ impl TabletScanner {
         if !self.resume()? && !self.begin_batch() {
             return Ok(None);
         }
-        while self.run()? == Progress::Blocked {
-            self.load().await?;
+        loop {
+            match self.run()? {
+                Progress::Batch => break,
+                Progress::Blocked => self.load().await?,
+                Progress::Paused => self.tablet.env().yield_now().await,
+            }
         }
         if self.reader.batch_refers() {
             debug_assert!(
@@ -351,6 +359,9 @@ impl TabletScanner {
             };
             if position.merge.status() == Step::Pending {
                 return Ok(Progress::Blocked);
+            }
+            if std::mem::take(&mut position.pauses) {
+                return Ok(Progress::Paused);
             }
             match position.at {
                 At::Boundary => {
@@ -471,6 +482,7 @@ impl TabletScanner {
             at: At::Boundary,
             gathered: Gathered::default(),
             steps: 0,
+            pauses: false,
         });
         Ok(true)
     }
@@ -626,6 +638,10 @@ impl Position {
     fn read_row(&mut self, reader: &mut RowReader, tablet: &Tablet) -> Result<()> {
         match read_forward(&mut self.merge, reader, &mut self.steps).ok_or_else(|| malformed(tablet))?? {
             Forward::Pending => return Ok(()),
+            Forward::Paused => {
+                self.pauses = true;
+                return Ok(());
+            }
             Forward::Piece => {
                 self.at = At::Cut;
                 return Ok(());
@@ -657,6 +673,8 @@ enum Forward {
     End,
     /// The merge must load first.
     Pending,
+    /// To where other requests get their turn.
+    Paused,
     /// To where a partial row of it ends. Perhaps the merge must load first as well.
     Piece,
 }
@@ -698,6 +716,9 @@ fn read_forward(merge: &mut MergingIterator, reader: &mut RowReader, steps: &mut
             Ok(step) => step,
             Err(error) => return Some(Err(error)),
         };
+        if reader.is_pause_due() && step == Step::Ready {
+            return Some(Ok(Forward::Paused));
+        }
     }
 }
 

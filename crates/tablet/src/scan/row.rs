@@ -30,6 +30,9 @@ const COPIES_BYTES_MAX: usize = BATCH_BYTES / 2;
 /// Bytes of rows that a filter searches for one batch, counted once for each time it tries a pattern of values. That is
 /// a few milliseconds of work, for which requests of the same event loop wait. A single row may be more.
 const SCANNED_BYTES_MAX: usize = 4 << 20;
+/// Entries that are read in a row before a pause: about a millisecond. Of a batch most are hidden where it takes more of them, as its
+/// rows and bytes are limited.
+const ENTRIES_BEFORE_PAUSE: u32 = 16 << 10;
 
 /// The result of the end of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +85,8 @@ pub(super) struct RowReader {
     pub(super) batch_bytes: usize,
     /// Bytes that the filter has searched since the batch was taken.
     scanned: usize,
+    /// Entries that may be read before other requests of the event loop get their turn.
+    entries_left: u32,
 }
 
 impl RowReader {
@@ -113,6 +118,7 @@ impl RowReader {
             rows_begun: 0,
             batch_bytes: 0,
             scanned: 0,
+            entries_left: ENTRIES_BEFORE_PAUSE,
         }
     }
 
@@ -162,6 +168,7 @@ impl RowReader {
         self.rows_begun = 0;
         self.batch_bytes = 0;
         self.scanned = 0;
+        self.entries_left = ENTRIES_BEFORE_PAUSE;
         self.begin_probes(0);
         self.set_limit();
         (self.partial_rows.continues, self.partial_rows.unfinished) = (false, false);
@@ -292,6 +299,18 @@ impl RowReader {
         key.get(last) == row.get(last) && key.starts_with(row)
     }
 
+    /// Counts an entry; whether a pause is due.
+    #[inline]
+    pub(super) fn is_pause_due(&mut self) -> bool {
+        debug_assert!(self.entries_left > 0, "a pause that is due is taken");
+        self.entries_left -= 1;
+        if self.entries_left > 0 {
+            return false;
+        }
+        self.entries_left = ENTRIES_BEFORE_PAUSE;
+        true
+    }
+
     /// Takes the next entry of the row and returns the entries that may be skipped behind it. `None` when the key is no
     /// cell key.
     #[inline]
@@ -302,7 +321,9 @@ impl RowReader {
         );
         let parts = self.splitter.split(key, self.sink.row.encoded().len())?;
         if self.raw {
-            self.sink.push_raw(key, parts, value.into_bytes());
+            if self.resolver.sees(parts.seq) {
+                self.sink.push_raw(key, parts, value.into_bytes());
+            }
             return Some(Skip::Nothing);
         }
         let spared = self.keys_only && parts.kind.is_put();

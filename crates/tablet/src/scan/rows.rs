@@ -66,6 +66,7 @@ impl TabletScanner {
                 state.add_sources_of_row(filter, &RowLookup::new(&prefix), options, before, sources);
             });
             if let Some((at, steps)) = self.read_listed_row(&mut merge, &prefix, is_plain)? {
+                let pauses = at == At::Row && merge.status() == Step::Ready;
                 self.position = Some(Position {
                     refers: false,
                     upper: Some(key::row_prefix_end(&prefix)),
@@ -78,6 +79,7 @@ impl TabletScanner {
                     at,
                     gathered: Gathered::default(),
                     steps,
+                    pauses,
                 });
                 return Ok(false);
             }
@@ -115,7 +117,7 @@ impl TabletScanner {
         }
         let mut steps = 0;
         let at = match read_forward(merge, reader, &mut steps).ok_or_else(|| malformed(&self.tablet))?? {
-            Forward::Pending => Some(At::Row),
+            Forward::Pending | Forward::Paused => Some(At::Row),
             Forward::Piece => Some(At::Cut),
             Forward::End => match reader.finish(env)? {
                 Finish::Row => None,

@@ -170,7 +170,7 @@ impl ReadSink {
         self.bytes
     }
 
-    /// Adds a stored entry of any kind.
+    /// Adds a stored entry of any kind, unless its family is gone or the cell has expired.
     pub(super) fn push_raw(&mut self, key: &[u8], parts: &KeyParts, value: Bytes) {
         let qualifier = parts.qualifier(key);
         let column_level = !matches!(
@@ -179,6 +179,9 @@ impl ReadSink {
         );
         let is_cut = |columns: &ColumnCut| !columns.contains(parts.family, &qualifier);
         if column_level && self.cut.columns.as_ref().is_some_and(is_cut) {
+            return;
+        }
+        if parts.family.0 != 0 && self.is_gone(parts, &value) {
             return;
         }
         let qualifier = self.qualifiers.share(&self.qualifier, &qualifier);
@@ -199,6 +202,28 @@ impl ReadSink {
         self.bytes += weight(&cell);
         self.cells += 1;
         self.output.cell(cell);
+    }
+
+    /// Whether the family of a stored entry is no more, or its cell has expired by age or by itself.
+    fn is_gone(&mut self, parts: &KeyParts, value: &Bytes) -> bool {
+        self.wants_family(parts.family);
+        if !self.schema.families.contains_key(&parts.family) {
+            return true;
+        }
+        if parts.kind.is_delete() {
+            return false;
+        }
+        let (unit, now_micros) = (self.schema.time_unit, self.now_micros);
+        // In the first place only the age decides.
+        let view = GcView {
+            version_index: 0,
+            timestamp: parts.timestamp,
+            unit,
+            now_micros,
+        };
+        let is_too_old = self.family.rule.as_ref().is_some_and(|rule| rule.is_garbage(&view));
+        let expires = parts.kind == CellKind::ExpiringPut;
+        is_too_old || expires && lifetime::is_over(value, parts.timestamp, unit, now_micros)
     }
 
     /// Takes the first version of the row, in the column that the row before has ended in.

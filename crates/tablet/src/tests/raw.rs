@@ -1,0 +1,88 @@
+//! Raw reads, which return tombstones and deleted cells.
+
+use super::{put, schema, tablet, write};
+use crate::Tablet;
+use crate::scan::{ScanSpec, TabletScanner};
+use bytes::Bytes;
+use futures::poll;
+use std::pin::pin;
+use std::sync::Arc;
+use stele_types::{DeleteRule, FamilyId, GcRule, Mutation, RowBatch, RowSet, TableSchema, Timestamp, lifetime};
+
+fn scanner(tablet: &Arc<Tablet>) -> TabletScanner {
+    let spec = ScanSpec {
+        rows: RowSet::all(),
+        filter: None,
+        reversed: false,
+        raw: true,
+        rows_limit: None,
+    };
+    TabletScanner::new(tablet.clone(), spec)
+}
+
+fn timestamps(batch: &RowBatch) -> impl Iterator<Item = i64> {
+    batch.rows().flat_map(|(_, cells)| cells).map(|cell| cell.timestamp.0)
+}
+
+/// The timestamps of all entries.
+async fn raw(tablet: &Arc<Tablet>) -> Vec<i64> {
+    let (mut scanner, mut found) = (scanner(tablet), Vec::new());
+    while let Some(batch) = scanner.next_batch().await.unwrap() {
+        found.extend(timestamps(&batch));
+    }
+    found
+}
+
+#[tokio::test]
+async fn a_raw_read_returns_no_half_of_a_write() {
+    let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+    const CELLS: i64 = 20_000;
+    for from in (0..CELLS).step_by(1000) {
+        write(&tablet, (from..from + 1000).map(|at| put(at, "v")).collect());
+    }
+    let mut scanner = scanner(&tablet);
+    let batch = {
+        let mut next = pin!(scanner.next_batch());
+        assert!(poll!(&mut next).is_pending(), "it pauses within the row");
+        // Before the entries that have been read, and behind them.
+        write(&tablet, vec![put(CELLS, "v"), put(-1, "v")]);
+        next.await.unwrap().unwrap()
+    };
+    assert!(timestamps(&batch).eq((0..CELLS).rev()));
+}
+
+#[tokio::test]
+async fn a_raw_read_returns_nothing_of_dropped_families() {
+    let kept = schema(DeleteRule::BySequence, None);
+    let tablet = tablet(kept.clone()).await;
+    write(&tablet, vec![put(1, "v"), Mutation::DeleteRow { up_to: Timestamp(5) }]);
+    let delete = Mutation::DeleteFamily {
+        family: FamilyId(1),
+        up_to: Timestamp(4),
+    };
+    write(&tablet, vec![delete]);
+    assert_eq!(raw(&tablet).await, [5, 4, 1]);
+    let mut dropped = TableSchema::clone(&kept);
+    dropped.families.clear();
+    tablet.set_schema(Arc::new(dropped));
+    assert_eq!(raw(&tablet).await, [5], "a tombstone of the row is of no family");
+}
+
+#[tokio::test]
+async fn a_raw_read_returns_no_expired_cells() {
+    let minute = Some(GcRule::MaxAgeMicros(60_000_000));
+    let tablet = tablet(schema(DeleteRule::BySequence, minute)).await;
+    let now = tablet.env().wall_micros();
+    let expiring = |timestamp, lifetime_ms| Mutation::ExpiringPut {
+        family: FamilyId(1),
+        qualifier: Bytes::from_static(b"q"),
+        timestamp: Timestamp(timestamp),
+        stored: lifetime::stored(lifetime_ms, b"v"),
+    };
+    write(&tablet, vec![put(now, "young"), put(now - 120_000_000, "old")]);
+    write(
+        &tablet,
+        vec![expiring(now - 2, 3_600_000), expiring(now - 1_000_000, 1)],
+    );
+    assert_eq!(raw(&tablet).await, [now, now - 2]);
+}
