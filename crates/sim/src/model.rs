@@ -426,13 +426,16 @@ impl Row {
 impl Tombstone {
     fn hides(&self, write: &Write, rule: DeleteRule) -> bool {
         let (family, qualifier, timestamp) = &write.version;
+        // Without an end a tombstone hides by sequence under every rule.
+        let is_endless = self.to == Timestamp::MAX && self.from < self.to;
+        let by_sequence = is_endless || rule == DeleteRule::BySequence;
         // Each group drops tombstones at its own time, which matters where they hide later writes.
-        (rule == DeleteRule::BySequence || self.group == write.group)
+        (by_sequence || self.group == write.group)
             && self.family.is_none_or(|f| f == *family)
             && self.qualifier.as_ref().is_none_or(|q| q == qualifier)
             && self.from <= *timestamp
             && *timestamp <= self.to
-            && (rule == DeleteRule::ByTimestamp || write.number < self.number)
+            && (!by_sequence || write.number < self.number)
     }
 }
 

@@ -269,8 +269,8 @@ impl Resolver {
             return Skip::Family;
         }
         if parts.qualifier_start == parts.qualifier_end {
-            if self.acts(parts) {
-                let tombstone = Tombstone::new(parts, family_tombstone_start(parts));
+            let tombstone = Tombstone::new(parts, family_tombstone_start(parts));
+            if self.acts(parts) || tombstone.is_endless() {
                 self.family_tombstones.add(tombstone, self.rule);
             }
             sink.tombstone(key, parts, &Bytes::new());
@@ -294,9 +294,9 @@ impl Resolver {
         }
         if parts.kind.is_delete() && parts.kind != CellKind::DeleteVersion {
             let value = value.into_bytes();
-            if self.acts(parts) {
-                let start = key::range_delete_start(&value).filter(|_| parts.kind == CellKind::DeleteRange);
-                let tombstone = Tombstone::new(parts, start.unwrap_or(Timestamp::MIN));
+            let start = key::range_delete_start(&value).filter(|_| parts.kind == CellKind::DeleteRange);
+            let tombstone = Tombstone::new(parts, start.unwrap_or(Timestamp::MIN));
+            if self.acts(parts) || tombstone.is_endless() {
                 self.column_tombstones.add(tombstone, self.rule);
             }
             sink.tombstone(key, parts, &value);
@@ -328,7 +328,8 @@ impl Resolver {
         self.skip
     }
 
-    /// Whether an entry of the current family is of the time that the read is about.
+    /// Whether an entry of the current family is of the time that the read is about. A tombstone without an end is of no time:
+    /// it was written when the family kept nothing, and acts on every read.
     #[inline]
     fn acts(&self, parts: &KeyParts) -> bool {
         self.acts_before.is_none_or(|before| parts.timestamp < before)
@@ -355,9 +356,9 @@ impl Resolver {
         }
         let rule = self.rule;
         let (timestamp, seq) = (parts.timestamp, parts.seq);
-        let hidden = |tombstones: &mut Tombstones| tombstones.hide(timestamp, seq, rule);
-        let hidden =
-            hidden(&mut self.row) || hidden(&mut self.family_tombstones) || hidden(&mut self.column_tombstones);
+        // By timestamp a delete of the version hides later writes of it, also where a delete without an end came between.
+        let is_delete = rule == DeleteRule::ByTimestamp && parts.kind == CellKind::DeleteVersion;
+        let hidden = self.is_hidden(timestamp, if is_delete { SeqNo::MAX } else { seq }, rule);
         if !same && !hidden && parts.kind.is_put() && rule == DeleteRule::BySequence {
             // Nothing that is older can change it: the version as it stands.
             self.version.settled(timestamp);
@@ -368,11 +369,13 @@ impl Resolver {
             self.version.begin(if S::WANTS_KEYS { key } else { &[] }, parts);
         }
         if hidden {
-            // By sequence: everything below in this version is older still, hence hidden too. By timestamp: the whole
-            // version is hidden too.
-            self.version.hidden_below();
+            // Everything below in this version is older still, hence hidden too. By timestamp, a tombstone with an end hides the
+            // whole version; below one without an end a delete of the version may follow.
+            let is_complete = rule == DeleteRule::BySequence || !same && self.is_hidden(timestamp, SeqNo::MAX, rule);
+            self.version.hidden_below(is_complete);
             if !same {
-                let by_older = rule == DeleteRule::ByTimestamp && !self.is_older_than_tombstone(timestamp, seq);
+                let by_older =
+                    rule == DeleteRule::ByTimestamp && !self.is_hidden(timestamp, seq, DeleteRule::BySequence);
                 sink.hidden(by_older);
             }
             return Skip::Nothing;
@@ -381,14 +384,12 @@ impl Resolver {
         Skip::Nothing
     }
 
-    /// Whether a tombstone hides an entry by sequence; the table's rule does not matter.
-    #[cold]
-    fn is_older_than_tombstone(&mut self, timestamp: Timestamp, seq: SeqNo) -> bool {
-        let mut levels = [&mut self.row, &mut self.family_tombstones, &mut self.column_tombstones];
-        let rule = DeleteRule::BySequence;
-        levels
-            .iter_mut()
-            .any(|tombstones| tombstones.hide(timestamp, seq, rule))
+    /// Whether a tombstone hides an entry by this rule.
+    #[inline]
+    fn is_hidden(&mut self, timestamp: Timestamp, seq: SeqNo, rule: DeleteRule) -> bool {
+        self.row.hide(timestamp, seq, rule)
+            || self.family_tombstones.hide(timestamp, seq, rule)
+            || self.column_tombstones.hide(timestamp, seq, rule)
     }
 
     /// Ends the row: hands the last version to the sink.
@@ -503,14 +504,14 @@ impl Pending {
         self.base.is_some() || self.operands.is_some()
     }
 
-    /// A tombstone above hides the rest of this version.
-    fn hidden_below(&mut self) {
+    /// A tombstone above hides the puts and operands that are left of this version.
+    fn hidden_below(&mut self, is_complete: bool) {
         if self.base.is_none() {
             self.base = self.operands.take();
             self.base_is_reference = false;
             self.base_expires = false;
         }
-        self.complete = true;
+        self.complete = is_complete;
     }
 
     /// `None` when nothing is left of it.

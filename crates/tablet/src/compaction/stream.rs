@@ -413,7 +413,8 @@ impl Sink for Keep<'_> {
 
     fn tombstone(&mut self, key: &[u8], parts: &KeyParts, value: &Bytes) {
         let drops = match parts.family.0 {
-            0 => self.drops_row_tombstones,
+            // One without an end hides only older cells, under every rule, and those have been dropped.
+            0 => self.drops_row_tombstones || self.bottom && parts.timestamp == Timestamp::MAX,
             _ => self.drops_tombstones,
         };
         if !drops {

@@ -12,7 +12,10 @@ use stele_types::{DeleteRule, SeqNo, Timestamp};
 /// Tombstones that are searched one by one: about the cost of a binary search with its cache misses.
 const LINEAR_MAX: usize = 16;
 
-/// Hides timestamps `from..=to`: those older in commit order, or all of them, by the table's rule.
+/// Hides timestamps `from..=to`: those older in commit order, or all of them, by the rule of their family.
+///
+/// One without an end hides by sequence under every rule. Only a family that deletes by sequence and keeps nothing gets such
+/// tombstones. By timestamp one of them, left from the time before the rule was changed, would hide all later writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tombstone {
     from: Timestamp,
@@ -29,12 +32,23 @@ impl Tombstone {
         }
     }
 
+    /// Whether it hides all timestamps from one on.
+    pub fn is_endless(&self) -> bool {
+        self.to == Timestamp::MAX && self.from < self.to
+    }
+
+    /// Whether it hides the timestamps in its range under all sequence numbers.
+    fn hides_all(&self, rule: DeleteRule) -> bool {
+        rule == DeleteRule::ByTimestamp && !self.is_endless()
+    }
+
     fn hides(&self, timestamp: Timestamp, seq: SeqNo, rule: DeleteRule) -> bool {
-        self.from <= timestamp && timestamp <= self.to && (rule == DeleteRule::ByTimestamp || seq < self.seq)
+        self.from <= timestamp && timestamp <= self.to && (self.hides_all(rule) || seq < self.seq)
     }
 
     fn covers(&self, other: &Tombstone, rule: DeleteRule) -> bool {
-        self.from <= other.from && other.to <= self.to && (rule == DeleteRule::ByTimestamp || other.seq <= self.seq)
+        let as_many = self.hides_all(rule) || !other.hides_all(rule) && other.seq <= self.seq;
+        self.from <= other.from && other.to <= self.to && as_many
     }
 }
 
@@ -42,9 +56,18 @@ impl Tombstone {
 #[derive(Debug, Default)]
 pub struct Tombstones {
     tombstones: Vec<Tombstone>,
-    /// From each timestamp up to the next step's: the newest tombstone there, if any. Empty until it is needed, and
-    /// again when a tombstone comes.
-    steps: Vec<(Timestamp, Option<SeqNo>)>,
+    /// In ascending order. Empty until they are needed, and again when a tombstone comes.
+    steps: Vec<Step>,
+}
+
+/// The tombstones that hide the timestamps from one up to the next step's.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    from: Timestamp,
+    /// The newest of them, if there is one.
+    newest: Option<SeqNo>,
+    /// One of them has an end: it hides every entry by timestamp.
+    has_end: bool,
 }
 
 impl Tombstones {
@@ -91,9 +114,11 @@ impl Tombstones {
         if self.steps.is_empty() {
             self.work_out_steps();
         }
-        let after = self.steps.partition_point(|(from, _)| *from <= timestamp);
-        let newest = after.checked_sub(1).and_then(|at| self.steps.get(at)?.1);
-        newest.is_some_and(|newest| rule == DeleteRule::ByTimestamp || seq < newest)
+        let after = self.steps.partition_point(|step| step.from <= timestamp);
+        let step = after.checked_sub(1).and_then(|at| self.steps.get(at));
+        step.is_some_and(|step| {
+            rule == DeleteRule::ByTimestamp && step.has_end || step.newest.is_some_and(|newest| seq < newest)
+        })
     }
 
     fn work_out_steps(&mut self) {
@@ -108,15 +133,25 @@ impl Tombstones {
         let mut waiting = self.tombstones.iter().peekable();
         // Tombstones that have begun, the newest on top; those that have ended go when they come to the top.
         let mut begun: BinaryHeap<(SeqNo, Timestamp)> = BinaryHeap::new();
+        // The last end of those that have begun and have one.
+        let mut last_end = None;
         for point in points {
             while let Some(tombstone) = waiting.next_if(|m| m.from <= point) {
                 begun.push((tombstone.seq, tombstone.to));
+                if !tombstone.is_endless() {
+                    last_end = last_end.max(Some(tombstone.to));
+                }
             }
             while begun.peek().is_some_and(|(_, to)| *to < point) {
                 begun.pop();
             }
-            self.steps.push((point, begun.peek().map(|(seq, _)| *seq)));
+            self.steps.push(Step {
+                from: point,
+                newest: begun.peek().map(|(seq, _)| *seq),
+                has_end: last_end.is_some_and(|end| point <= end),
+            });
         }
+        debug_assert!(self.steps.is_sorted_by(|a, b| a.from < b.from), "steps ascend");
     }
 }
 

@@ -43,7 +43,13 @@ fn write_rows(tablet: &Tablet, rows: impl IntoIterator<Item = usize>, value: &'s
 
 fn delete_rows(tablet: &Tablet, rows: impl IntoIterator<Item = usize>) {
     for n in rows {
-        write_row(tablet, row(n), vec![Mutation::DeleteRow { up_to: Timestamp::MAX }]);
+        write_row(
+            tablet,
+            row(n),
+            vec![Mutation::DeleteRow {
+                up_to: Timestamp(1_000),
+            }],
+        );
     }
 }
 

@@ -273,7 +273,9 @@ fn change_row(tablets: [&Tablet; 2], noise: &mut Noise) {
         width = [9, 100][noise.below(2) as usize]
     );
     let mutation = match noise.below(8) {
-        0 => Mutation::DeleteRow { up_to: Timestamp::MAX },
+        0 => Mutation::DeleteRow {
+            up_to: [timestamp, Timestamp::MAX][noise.below(2) as usize],
+        },
         1 => Mutation::DeleteVersion {
             family,
             qualifier,

@@ -195,6 +195,78 @@ async fn a_tombstone_of_a_row_stays_where_deleted_cells_are_kept() {
     }
 }
 
+fn endless() -> [Mutation; 3] {
+    let (family, up_to) = (FamilyId(1), Timestamp::MAX);
+    [
+        Mutation::DeleteRow { up_to },
+        Mutation::DeleteFamily { family, up_to },
+        delete_to(up_to.0),
+    ]
+}
+
+#[tokio::test]
+async fn a_tombstone_without_an_end_spares_later_writes_when_the_rule_is_altered() {
+    for delete in endless() {
+        let tablet = tablet(with_deletes(DeleteRule::BySequence, None, Deletes::default())).await;
+        write(&tablet, vec![put(1, "before"), put(2, "before")]);
+        write(&tablet, vec![delete.clone()]);
+        let own = Deletes {
+            rule: Some(DeleteRule::ByTimestamp),
+            keep: KeepDeleted::No,
+        };
+        tablet.set_schema(with_deletes(DeleteRule::BySequence, None, own));
+        write(&tablet, vec![put(2, "after"), put(3, "deleted")]);
+        write(&tablet, vec![delete_version(3)]);
+        for step in 0..4 {
+            match step {
+                1 => drop(tablet.flush().await.unwrap()),
+                2 | 3 => tablet.compact_all().await.unwrap(),
+                _ => {}
+            }
+            assert_eq!(now(&tablet).await, "2=after", "{delete:?}, step {step}");
+        }
+        assert_eq!(raw(&tablet).await, "2=after", "{delete:?}");
+    }
+}
+
+/// The delete of the version is below that without an end, and hides a put above it.
+#[tokio::test]
+async fn a_version_stays_deleted_by_timestamp_above_a_tombstone_without_an_end() {
+    let tablet = tablet(schema(DeleteRule::ByTimestamp, None)).await;
+    write(&tablet, vec![put(1, "first"), delete_version(1)]);
+    write(&tablet, vec![put(1, "second")]);
+    write(&tablet, vec![delete_to(i64::MAX)]);
+    tablet.flush().await.unwrap();
+    assert_eq!(now(&tablet).await, "");
+    write(&tablet, vec![put(1, "third"), put(2, "there")]);
+    assert_eq!(now(&tablet).await, "2=there");
+    tablet.flush().await.unwrap();
+    assert_eq!(now(&tablet).await, "2=there");
+    tablet.compact_all().await.unwrap();
+    assert_eq!(raw(&tablet).await, "2=there");
+}
+
+#[tokio::test]
+async fn cells_that_were_deleted_before_a_family_kept_such_cells_stay_deleted() {
+    for delete in endless() {
+        let tablet = tablet(with_deletes(DeleteRule::BySequence, None, Deletes::default())).await;
+        write(&tablet, vec![put(1, "before"), delete.clone()]);
+        tablet.set_schema(with_deletes(DeleteRule::BySequence, None, keeping(KeepDeleted::Yes)));
+        write(&tablet, vec![put(2, "after"), delete_to(4)]);
+        for step in 0..4 {
+            match step {
+                1 => drop(tablet.flush().await.unwrap()),
+                2 | 3 => tablet.compact_all().await.unwrap(),
+                _ => {}
+            }
+            // A tombstone of a row acts on every read.
+            assert_eq!(before(&tablet, 4).await, "2=after", "{delete:?}, step {step}");
+            assert_eq!(now(&tablet).await, "", "{delete:?}, step {step}");
+        }
+        assert_eq!(raw(&tablet).await, "4/DeleteColumn 2=after", "{delete:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_family_has_a_delete_rule_of_its_own() {
     for (table, own) in [

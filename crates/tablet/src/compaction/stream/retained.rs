@@ -10,7 +10,8 @@
 //! Invariants:
 //! * A tombstone is dropped only where every version that it hides is dropped, and every later write that it would hide is
 //!   garbage for readers.
-//! * Under [`KeepDeleted::For`] a tombstone that is old enough drops the versions that it hides.
+//! * Under [`KeepDeleted::For`] a tombstone that is old enough drops the versions that it hides. So does one without an end:
+//!   it was written when the family kept nothing.
 
 use super::Keep;
 use crate::resolve::{Tombstone, Tombstones, family_tombstone_start};
@@ -23,7 +24,7 @@ pub struct Retained {
     /// Whether any family of the table does.
     any: bool,
     row_rule: DeleteRule,
-    row: Tombstones,
+    row: Level,
     /// The family of the current entries; 0 before the first.
     family: FamilyId,
     /// Its setting; `No` for a family that goes through the resolver.
@@ -45,7 +46,7 @@ pub struct Retained {
 struct Level {
     /// All of them.
     hiding: Tombstones,
-    /// Those that are so old that compactions drop the versions that they hide.
+    /// Those of which compactions drop the versions that they hide.
     dropping: Tombstones,
 }
 
@@ -66,6 +67,13 @@ struct Entry {
 }
 
 impl Level {
+    fn add(&mut self, tombstone: Tombstone, rule: DeleteRule, drops: bool) {
+        if drops {
+            self.dropping.add(tombstone, rule);
+        }
+        self.hiding.add(tombstone, rule);
+    }
+
     fn clear(&mut self) {
         self.hiding.clear();
         self.dropping.clear();
@@ -77,7 +85,7 @@ impl Retained {
         Retained {
             any: schema.keeps_deleted(),
             row_rule: schema.common_delete_rule(),
-            row: Tombstones::default(),
+            row: Level::default(),
             family: FamilyId(0),
             keep: KeepDeleted::No,
             rule: schema.delete_rule,
@@ -110,7 +118,8 @@ impl Retained {
 
     /// Takes note of a tombstone of the row, which the resolver writes.
     pub fn note_row_tombstone(&mut self, parts: &KeyParts) {
-        self.row.add(Tombstone::new(parts, Timestamp::MIN), self.row_rule);
+        let tombstone = Tombstone::new(parts, Timestamp::MIN);
+        self.row.add(tombstone, self.row_rule, tombstone.is_endless());
     }
 
     /// Goes to the family of the next entry; whether it keeps deleted cells.
@@ -134,9 +143,9 @@ impl Retained {
         debug_assert_eq!(parts.family, self.family, "the family was entered");
         if parts.qualifier_start == parts.qualifier_end {
             let tombstone = Tombstone::new(parts, family_tombstone_start(parts));
-            let is_old = self.is_old(parts.timestamp, keep);
-            add(&mut self.of_family, tombstone, self.rule, is_old);
-            self.write_tombstone(key, parts.timestamp, &value, keep);
+            let drops = tombstone.is_endless() || self.is_old(parts.timestamp, keep);
+            self.of_family.add(tombstone, self.rule, drops);
+            self.write_tombstone(key, parts.timestamp, tombstone, &value, keep);
             return;
         }
         let column = key.get(parts.row_end..parts.qualifier_end).unwrap_or_default();
@@ -150,9 +159,9 @@ impl Retained {
         if parts.kind.is_delete() && parts.kind != CellKind::DeleteVersion {
             let start = key::range_delete_start(&value).filter(|_| parts.kind == CellKind::DeleteRange);
             let tombstone = Tombstone::new(parts, start.unwrap_or(Timestamp::MIN));
-            let is_old = self.is_old(parts.timestamp, keep);
-            add(&mut self.of_column, tombstone, self.rule, is_old);
-            self.write_tombstone(key, parts.timestamp, &value, keep);
+            let drops = tombstone.is_endless() || self.is_old(parts.timestamp, keep);
+            self.of_column.add(tombstone, self.rule, drops);
+            self.write_tombstone(key, parts.timestamp, tombstone, &value, keep);
             return;
         }
         if self.version.timestamp != Some(parts.timestamp) {
@@ -181,11 +190,23 @@ impl Retained {
         }
     }
 
-    fn write_tombstone(&mut self, key: &[u8], timestamp: Timestamp, value: &Bytes, keep: &mut Keep<'_>) {
+    fn write_tombstone(
+        &mut self,
+        key: &[u8],
+        timestamp: Timestamp,
+        tombstone: Tombstone,
+        value: &Bytes,
+        keep: &mut Keep<'_>,
+    ) {
         // A version that is garbage as the newest of its column is garbage in every place.
         let hides_garbage = |rule: &GcRule| keep.is_garbage(rule, 0, timestamp);
         let is_spent = self.is_old(timestamp, keep) || self.gc_rule.as_ref().is_some_and(hides_garbage);
-        if !(keep.drops_tombstones && is_spent) {
+        let drops = match tombstone.is_endless() {
+            // All that it hides is in this compaction, and has been dropped.
+            true => keep.bottom,
+            false => keep.drops_tombstones && is_spent,
+        };
+        if !drops {
             keep.add(key, value);
         }
     }
@@ -235,11 +256,13 @@ impl Retained {
         let by_version = delete.is_some_and(|delete| rule == DeleteRule::ByTimestamp || delete.seq > put.seq);
         let hides = |tombstones: &mut Tombstones| tombstones.hide(timestamp, put.seq, rule);
         let is_hidden = by_version
-            || hides(&mut self.row)
+            || hides(&mut self.row.hiding)
             || hides(&mut self.of_family.hiding)
             || hides(&mut self.of_column.hiding);
-        let is_dropped =
-            by_version && is_old || hides(&mut self.of_family.dropping) || hides(&mut self.of_column.dropping);
+        let is_dropped = by_version && is_old
+            || hides(&mut self.row.dropping)
+            || hides(&mut self.of_family.dropping)
+            || hides(&mut self.of_column.dropping);
         let is_over = put.kind == CellKind::ExpiringPut
             && lifetime::is_over(&put.value, timestamp, keep.schema.time_unit, keep.now_micros);
         let place = if is_hidden { self.all } else { self.visible };
@@ -250,11 +273,4 @@ impl Retained {
         let is_garbage = |rule: &GcRule| keep.is_garbage(rule, if keep.bottom { place } else { 0 }, timestamp);
         is_dropped || keep.decides(timestamp) && (is_over || self.gc_rule.as_ref().is_some_and(is_garbage))
     }
-}
-
-fn add(level: &mut Level, tombstone: Tombstone, rule: DeleteRule, is_old: bool) {
-    if is_old {
-        level.dropping.add(tombstone, rule);
-    }
-    level.hiding.add(tombstone, rule);
 }
