@@ -42,7 +42,7 @@ pub(crate) const PART_COST_BYTES: u64 = 64 << 10;
 ///
 /// The old owner may have joined and deleted parts while they were listed. Then the number of a part that it put long
 /// ago seems free, and a seal there would not stop it. So a seal counts only when a listing that began after its put
-/// shows nothing behind it: that listing shows the joined parts.
+/// shows no part with its number or a later one: that listing shows the joined parts.
 pub(crate) async fn seal(store: &Store, path: &str, mut parts: Parts) -> Result<()> {
     let mut known = parts.seal();
     while parts.is_file() {
@@ -79,7 +79,7 @@ pub(crate) async fn is_file(shared: &Shared, path: &str, parts: &Parts) -> Resul
     let sealer = match shared.access {
         // Its own files grow. Those that came back whole are left to the next takeover.
         Access::Owner if parts.is_only_begun() => shared.epoch,
-        Access::Reader if shared.is_sealed => owner::newest(&shared.store).await?,
+        Access::Reader if shared.is_sealed && !parts.has_joined() => owner::newest(&shared.store).await?,
         _ => return Ok(true),
     };
     let maker = maker(&shared.store, path).await?;

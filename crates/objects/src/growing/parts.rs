@@ -101,6 +101,11 @@ impl Parts {
         self.joined.is_empty() && matches!(self.parts.as_slice(), [(0, _), (_, 0)])
     }
 
+    /// Whether parts were joined. A file that came back after its deletion has none: its first part alone was late.
+    pub(super) fn has_joined(&self) -> bool {
+        !self.joined.is_empty()
+    }
+
     /// Whether the listing shows part 0 alone.
     pub(crate) fn is_only_begun(&self) -> bool {
         self.joined.is_empty() && matches!(self.parts.as_slice(), [(0, _)])
@@ -112,10 +117,12 @@ impl Parts {
         part.max(self.joined.iter().map(|(_, last, _)| *last).max())
     }
 
-    /// The number of the seal, if there is one.
+    /// The number of the seal, if there is one. An empty object with the number of a joined part is none: its number was free
+    /// because the part was deleted, and the old owner goes on behind it.
     pub(crate) fn seal(&self) -> Option<u32> {
         let (number, len) = *self.parts.last()?;
-        (number > 0 && len == 0 && self.last() == Some(number)).then_some(number)
+        let is_last = self.joined.iter().all(|(_, last, _)| *last < number);
+        (number > 0 && len == 0 && is_last).then_some(number)
     }
 
     /// The number after the last part, or `None` when the file is sealed.
@@ -253,6 +260,8 @@ mod tests {
         let found = Parts::new(objects);
         assert_eq!((found.next(), found.hole(), found.len()), (Some(9), None, 30));
         assert_eq!(Parts::new([(Object::Part(0), 9), (Object::Part(1), 0)]).next(), None);
+        let among = Parts::new([(Object::Part(0), 9), (Object::Part(8), 0), (joined(1, 8), 30)]);
+        assert_eq!((among.seal(), among.next(), among.len()), (None, Some(9), 30));
     }
 
     #[test]
