@@ -41,8 +41,17 @@ pub(crate) async fn leads(coord: &dyn Coord, version: u64) -> Result<bool, Coord
 }
 
 /// Removes the record of a term of this server, which does not lead. There is one after a term that did not begin, and after an
-/// election whose outcome was unknown.
+/// election whose outcome was unknown. Such an election may yet happen until another transaction that writes succeeds: one that
+/// changes nothing comes first.
 pub(crate) async fn withdraw(coord: &dyn Coord, own: ServerId) -> Result<(), CoordError> {
+    let nothing = Write::Delete {
+        key: format!("{}/settled", election_key(ELECTION)),
+    };
+    let settles = Txn {
+        conditions: Vec::new(),
+        writes: vec![nothing],
+    };
+    coord.txn(settles).await.map(drop)?;
     let found = leader(coord, ELECTION).await?;
     let Some(record) = found.filter(|record| server_of(record) == Some(own)) else {
         return Ok(());
@@ -102,9 +111,71 @@ async fn depose(local: &Local, coord: &dyn Coord, suspect: ServerId, record: &Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stele_coord::{EmbeddedCoord, campaign};
+    use async_trait::async_trait;
+    use parking_lot::Mutex;
+    use stele_coord::{EmbeddedCoord, Session, TxnOutcome, Watch, campaign};
     use stele_env::tokio_env::TokioRuntime;
     use stele_storage::memory::MemoryStorage;
+
+    /// The answer of the first election is lost. The election happens late: before the next transaction.
+    struct Late {
+        inner: Arc<EmbeddedCoord>,
+        waiting: Mutex<Option<Txn>>,
+        lost: Mutex<bool>,
+    }
+
+    #[async_trait]
+    impl Coord for Late {
+        async fn get(&self, key: &str) -> Result<Option<Versioned>, CoordError> {
+            self.inner.get(key).await
+        }
+
+        async fn list(&self, prefix: &str) -> Result<Vec<(String, Versioned)>, CoordError> {
+            self.inner.list(prefix).await
+        }
+
+        async fn txn(&self, txn: Txn) -> Result<TxnOutcome, CoordError> {
+            let late = self.waiting.lock().take();
+            if let Some(late) = late {
+                self.inner.txn(late).await.map(drop)?;
+            }
+            let is_election = txn.writes.iter().any(|write| matches!(write, Write::PutBound { .. }));
+            if is_election && !std::mem::replace(&mut *self.lost.lock(), true) {
+                *self.waiting.lock() = Some(txn);
+                return Err(CoordError::OutcomeUnknown {
+                    message: "no member answers".to_owned(),
+                });
+            }
+            self.inner.txn(txn).await
+        }
+
+        async fn watch(&self, prefix: &str) -> Result<Watch, CoordError> {
+            self.inner.watch(prefix).await
+        }
+
+        async fn session(&self, ttl: Duration) -> Result<Session, CoordError> {
+            self.inner.session(ttl).await
+        }
+    }
+
+    #[tokio::test]
+    async fn an_election_that_happens_late_is_withdrawn() {
+        let env = TokioRuntime::current();
+        let opened = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await;
+        let coord = Late {
+            inner: opened.expect("opened"),
+            waiting: Mutex::default(),
+            lost: Mutex::default(),
+        };
+        let session = coord.session(Duration::from_secs(60)).await.expect("begun");
+        let own = ServerId(1);
+        let campaigns = || campaign(&coord, ELECTION, &session, value(own));
+        withdraw(&coord, own).await.expect("there is none");
+        campaigns().await.expect_err("the answer is lost");
+        withdraw(&coord, own).await.expect("its own");
+        let again = env.timeout(Duration::from_secs(10), campaigns());
+        again.await.expect("does not wait for itself").expect("elected");
+    }
 
     #[tokio::test]
     async fn a_server_withdraws_its_own_record_only() {

@@ -39,6 +39,8 @@ pub struct Follower {
     catalog: Arc<Catalog>,
     watch: Watch,
     records: Records,
+    /// The revision of the last listing. Events up to it may still come: they would bring back records that are deleted in it.
+    listed: u64,
 }
 
 impl Catalog {
@@ -64,6 +66,7 @@ impl Catalog {
             catalog: catalog.clone(),
             watch,
             records,
+            listed: revision,
         };
         Ok((catalog, follower))
     }
@@ -224,6 +227,9 @@ impl Follower {
     /// parts.
     fn take_in(&mut self, events: &[WatchEvent]) -> u64 {
         for event in events {
+            if event.revision().is_some_and(|revision| revision <= self.listed) {
+                continue;
+            }
             if let Err(error) = self.records.apply(event) {
                 note_unreadable(&error);
             }
@@ -254,6 +260,7 @@ impl Follower {
                         *following.owners.write() = records.owners();
                     }
                     self.records = records;
+                    self.listed = revision;
                     return revision;
                 }
                 Err(error) => tracing::warn!(%error, "the catalog cannot be listed; it is tried again"),

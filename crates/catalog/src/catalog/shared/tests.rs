@@ -145,6 +145,23 @@ async fn every_process_sees_the_changes_of_the_leader() {
     assert_eq!(late.catalog.view().switches, switches);
 }
 
+/// After events were lost, the watch goes on where it was, and the listing is of a later revision.
+#[tokio::test]
+async fn an_event_before_the_listing_brings_no_deleted_record_back() {
+    let coord = coord().await;
+    let leader = process(&coord).await.leading(&coord).await;
+    leader.catalog.create_table(schema(1, 1), whole(10)).await.unwrap();
+    let before = coord.list(ALL).await.unwrap();
+    leader.catalog.delete_table(&name()).await.unwrap();
+    let (catalog, mut follower) = Catalog::follow(coord.clone()).await.unwrap();
+    let events = before
+        .into_iter()
+        .map(|(key, current)| WatchEvent::Put { key, current });
+    follower.take_in(&events.collect::<Vec<_>>());
+    catalog.change_view(|view| follower.records.update(view));
+    assert!(catalog.table(&name()).is_err(), "the table is deleted");
+}
+
 #[tokio::test]
 async fn tablets_learn_of_a_schema_before_the_view_has_it() {
     let coord = coord().await;
