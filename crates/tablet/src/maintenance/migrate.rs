@@ -10,8 +10,8 @@
 //!   the master moves it again only when no tablet has any. While a tablet has some, no compaction of the family's group
 //!   is at the bottom level. So within the files that are rewritten, an entry that deletes or replaces an entry of the
 //!   family is either there, too, or in the family's own group, which keeps it.
-//! * Memtables were set aside when the family was moved, and a migration waits until they are flushed. After it no entry
-//!   of the family can come to the group it has left.
+//! * Memtables were set aside when the family was moved, and a migration waits until they are flushed, and until a bulk load is
+//!   added that began before. After it no entry of the family can come to the group it has left.
 //! * The files that are made for the family's group are older, as far as they decide over anything, than all files
 //!   there: they become its oldest run. Tombstones of rows stay where they are: each group that existed when one was
 //!   written has its own copy.
@@ -56,10 +56,13 @@ impl Tablet {
     /// Migrates the misplaced cells of one group, if that is possible; no compaction runs meanwhile. Waiting memtables
     /// decide whether it is possible. Only files are rewritten, and that takes too long to hold the memtables meanwhile.
     pub(super) async fn migrate_next(&self) -> Result<Option<Compacted>> {
+        // A load that found the family in its former group is among the files, and one that comes later finds it moved.
+        let flushing = self.flushing.lock().await;
         let (is_to_sort_out, movable, files) = self.with_state(|state| {
             let movable = state.movable().map(|(group, leavers)| (group.id, leavers));
             (state.is_to_sort_out(), movable, state.of_files(&self.context.memory))
         });
+        drop(flushing);
         if is_to_sort_out {
             return self.sort_out(&files).await;
         }

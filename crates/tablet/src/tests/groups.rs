@@ -9,7 +9,7 @@ use stele_sstable::Properties;
 use stele_types::{AggregateKind, GroupOptions};
 
 /// Families 1 and 2 in groups 0 and 1.
-fn two_groups(options: [GroupOptions; 2]) -> TableSchema {
+pub(super) fn two_groups(options: [GroupOptions; 2]) -> TableSchema {
     let mut schema = TableSchema::clone(&schema(DeleteRule::BySequence, None));
     let second = Family {
         name: "g".to_owned(),
@@ -28,7 +28,7 @@ fn two_groups(options: [GroupOptions; 2]) -> TableSchema {
 }
 
 /// As the master does it.
-fn moved(schema: &TableSchema, family: FamilyId, to: GroupId) -> Arc<TableSchema> {
+pub(super) fn moved(schema: &TableSchema, family: FamilyId, to: GroupId) -> Arc<TableSchema> {
     let mut schema = schema.clone();
     let from = schema.group_of(family);
     for group in &mut schema.groups {

@@ -84,6 +84,81 @@ async fn of_equal_cells_the_last_source_counts_and_in_a_source_the_first_cell() 
     }
 }
 
+/// A file of HBase has such cells if one of two writes of a cell had a lifetime.
+#[tokio::test]
+async fn of_equal_cells_the_first_counts_whether_it_expires_or_not() {
+    let expiring = |value: &'static str| Mutation::ExpiringPut {
+        family: FamilyId(1),
+        qualifier: Bytes::from_static(b"q"),
+        timestamp: Timestamp(5),
+        stored: stele_types::lifetime::stored(i64::MAX, value.as_bytes()),
+    };
+    for cells in [vec![expiring("a"), put(5, "b")], vec![put(5, "a"), expiring("b")]] {
+        let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+        load(&tablet, vec![source(1, row(cells), None)]).await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(read(&tablet).await, "5=a");
+            tablet.compact_all().await.unwrap();
+        }
+    }
+}
+
+/// Manifests that are put wait until they may be.
+struct Gated {
+    device: Arc<MemoryStorage>,
+    open: tokio::sync::watch::Sender<bool>,
+}
+
+#[async_trait]
+impl stele_storage::Layer for Gated {
+    fn below(&self) -> &dyn Storage {
+        &*self.device
+    }
+
+    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
+        let mut open = self.open.subscribe();
+        open.wait_for(|open| *open).await.expect("the gate is there");
+        self.device.put_if_absent(path, content).await
+    }
+}
+
+/// The load finds the family in its group, and the family moves before the load is in the manifest.
+#[tokio::test]
+async fn a_family_that_moves_during_a_load_keeps_the_deletes_of_the_load() {
+    let storage = Arc::new(Gated {
+        device: MemoryStorage::new(),
+        open: tokio::sync::watch::Sender::new(true),
+    });
+    let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1);
+    let schema = groups::two_groups([GroupOptions::default(), GroupOptions::default()]);
+    let tablet = tablet_with(storage.clone(), Arc::new(schema.clone()), files).await;
+    write(&tablet, vec![put(1, "old")]);
+    tablet.flush().await.unwrap();
+    let delete = Mutation::DeleteColumn {
+        family: FamilyId(1),
+        qualifier: Bytes::from_static(b"q"),
+        from: Timestamp::MIN,
+        to: Timestamp(5),
+    };
+    let loading = tablet.begin_load().await;
+    let runs = tablet
+        .write_runs(loading, vec![source(1, row(vec![delete]), None)])
+        .await
+        .unwrap();
+    storage.open.send_replace(false);
+    let mut adding = std::pin::pin!(tablet.add_runs(runs));
+    assert!(futures::poll!(&mut adding).is_pending());
+    tablet.set_schema(groups::moved(&schema, FamilyId(1), GroupId(1)));
+    let mut migrating = std::pin::pin!(tablet.compact_if_due());
+    assert!(futures::poll!(&mut migrating).is_pending());
+    storage.open.send_replace(true);
+    let (added, migrated) = futures::join!(adding, migrating);
+    added.unwrap();
+    assert!(migrated.unwrap(), "the family has misplaced cells");
+    while tablet.compact_if_due().await.unwrap() {}
+    assert_eq!(read(&tablet).await, "");
+}
+
 /// A delete of a version is above the puts of all sources, and below later writes.
 #[tokio::test]
 async fn deletes_of_a_load_hide_its_cells() {
