@@ -116,7 +116,11 @@ async fn fails_in_time(coord: &dyn Coord, limit: Duration) {
     ];
     for outcome in &errors {
         let error = outcome.as_ref().expect_err("etcd does not answer");
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let expected = match error.is_ambiguous() {
+            true => ErrorKind::Aborted,
+            false => ErrorKind::Unavailable,
+        };
+        assert_eq!(error.kind(), expected, "{error}");
     }
     let ambiguous = errors.map(|outcome| outcome.is_err_and(|error| error.is_ambiguous()));
     // The second transaction is not sent before the first one is settled.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use stele_coord::{Coord, TxnOutcome};
 use stele_env::Env;
 use stele_env::tokio_env::TokioRuntime;
+use stele_types::ErrorKind;
 
 /// Four attempts of a second each: longer than a request is on its way.
 const LIMIT: Duration = Duration::from_secs(4);
@@ -36,7 +37,7 @@ async fn a_late_transaction_does_nothing() {
     proxy.hold();
     let error = coord.txn(create("k", "late")).await.expect_err("no answer");
     assert!(error.is_ambiguous(), "{error}");
-    assert!(error.kind().is_retryable(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Aborted, "{error}");
     proxy.pass();
     commit(&*coord, put("other", "2")).await;
     assert_eq!(text(&*coord, "k").await, None);
