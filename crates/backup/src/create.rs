@@ -71,7 +71,7 @@ pub async fn create(
     let (state, backup) = match begin(root, destination, name, (&of_root, number, begun_micros)).await {
         Err(BackupError::Exists(name)) => {
             // It may have been completed by an attempt that ended before it deleted its snapshots.
-            let own = destination.state().await?.backups.into_iter();
+            let own = destination.settled_state().await?.backups.into_iter();
             for entry in own.filter(|entry| entry.name == name && entry.root == of_root) {
                 delete_snapshots(root, entry.id).await?;
             }
@@ -197,7 +197,7 @@ impl Attempt<'_> {
     /// The error of this attempt: if another one has completed the backup meanwhile, that, since it has deleted the files of this one.
     /// The same if the backup was deleted.
     async fn failed(&self, error: BackupError) -> BackupError {
-        let Ok(state) = self.destination.state().await else {
+        let Ok(state) = self.destination.settled_state().await else {
             return error;
         };
         let entry = state.backups.iter().find(|entry| entry.id == self.backup);

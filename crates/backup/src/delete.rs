@@ -54,7 +54,7 @@ pub async fn sweep(destination: &Destination, work: &Arc<Work>) -> Result<()> {
         // Listed before the state is read: a backup that is not in the state by then has none of these files.
         let files = list(destination, paths::FILES).await?;
         let documents = list(destination, paths::DOCUMENTS).await?;
-        let state = destination.state().await?;
+        let state = destination.settled_state().await?;
         match sweep_listed(destination, (files, documents), &state, work).await {
             // Another deletion may have removed a backup since, with its documents.
             Err(error) if error.kind() == ErrorKind::Corruption && destination.state().await? != state => {}

@@ -87,6 +87,30 @@ impl Destination {
         Err(BackupError::Contended)
     }
 
+    /// The newest state, which survives power loss from now on. For a caller that deletes something because of it.
+    pub async fn settled_state(&self) -> Result<State> {
+        for _ in 0..ATTEMPTS_MAX {
+            let state = self.state().await?;
+            if self.settle(&state).await? {
+                return Ok(state);
+            }
+        }
+        Err(BackupError::Contended)
+    }
+
+    /// Makes a state durable that was read: its writer may have ended, or failed, before its name was. `false` if the state became old and
+    /// was deleted.
+    async fn settle(&self, state: &State) -> Result<bool> {
+        if state.number == 0 {
+            return Ok(true);
+        }
+        match self.storage.sync_file(&paths::state(state.number)).await {
+            Ok(()) => Ok(true),
+            Err(StorageError::NotFound { .. }) => Ok(false),
+            Err(error) => Err(BackupError::Destination(error)),
+        }
+    }
+
     async fn state_numbers(&self) -> Result<Vec<u64>> {
         let listed = self
             .storage
@@ -99,7 +123,7 @@ impl Destination {
             .collect())
     }
 
-    /// Changes the state. `change` may run several times, each time on the newest state, and also on one that it has changed
+    /// Changes the state, durably. `change` may run several times, each time on the newest state, and also on one that it has changed
     /// already.
     pub async fn change<T>(&self, mut change: impl FnMut(&mut State) -> Result<T>) -> Result<(State, T)> {
         for _ in 0..ATTEMPTS_MAX {
@@ -112,7 +136,10 @@ impl Destination {
                 ..next.clone()
             };
             if unchanged == before {
-                return Ok((before, made));
+                match self.settle(&before).await? {
+                    true => return Ok((before, made)),
+                    false => continue,
+                }
             }
             let path = paths::state(next.number);
             match self.storage.put_if_absent(&path, next.encode_file(&path)?).await {

@@ -11,3 +11,4 @@ mod state;
 mod stopping;
 mod taking_over;
 mod two_writers;
+mod unlinked;

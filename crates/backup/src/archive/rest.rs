@@ -51,10 +51,8 @@ pub async fn archive_rest(archive: &ClusterArchive, rest: &Rest<'_>) -> Result<(
     let archive = archive.server(rest.life.server).open(true).await?;
     let mut tries = 0;
     while tries < TRIES_MAX {
-        let last = match archive.numbers().await?.last() {
-            Some(number) => Some(archive.part(*number).await?),
-            None => None,
-        };
+        // The caller deletes the log.
+        let last = archive.settled_last().await?;
         if let Some(last) = &last {
             if last.root != rest.root {
                 let message = "the archive is that of another data root: give another place";

@@ -59,6 +59,22 @@ impl Archive {
         Ok(numbers)
     }
 
+    /// The last part, which survives power loss from now on. Its writer may have ended, or failed, before it made the name durable, and
+    /// the caller lets log go that the part has.
+    pub(crate) async fn settled_last(&self) -> Result<Option<Part>> {
+        let Some(number) = self.numbers().await?.last().copied() else {
+            return Ok(None);
+        };
+        let part = self.part(number).await?;
+        self.settle_part(number).await?;
+        Ok(Some(part))
+    }
+
+    async fn settle_part(&self, number: u64) -> Result<()> {
+        let synced = self.storage.sync_file(&part_path(number)).await;
+        synced.map_err(BackupError::Archive)
+    }
+
     /// A part. One that is missing is damage.
     pub async fn part(&self, number: u64) -> Result<Part> {
         let path = part_path(number);
@@ -73,14 +89,20 @@ impl Archive {
         }
     }
 
-    /// Writes a part. If another writer has written one of this number, that one is returned.
+    /// Writes a part, durably. If another writer has written one of this number, that one is returned.
     pub async fn put_part(&self, part: &Part) -> Result<Option<Part>> {
         let path = part_path(part.number);
         match self.storage.put_if_absent(&path, part.encode_file()?).await {
             Ok(()) => Ok(None),
             // It may be this one: the outcome of an earlier try may have been unknown.
             Err(StorageError::AlreadyExists { .. }) => {
-                Ok(Some(self.part(part.number).await?).filter(|found| found != part))
+                let found = self.part(part.number).await?;
+                if found != *part {
+                    return Ok(Some(found));
+                }
+                // That try may have failed to make the name durable.
+                self.settle_part(part.number).await?;
+                Ok(None)
             }
             Err(error) => Err(BackupError::Archive(error)),
         }

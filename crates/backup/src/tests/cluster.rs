@@ -75,7 +75,21 @@ fn archive() -> ClusterArchive {
     ClusterArchive::new(places, place)
 }
 
-fn life(server: u32, from: i64) -> Life {
+/// The same whose servers all have one storage. It is for a test with one server.
+pub(super) fn archive_at(storage: Arc<dyn Storage>) -> ClusterArchive {
+    let places = Places::new(Arc::new(move |place: BackupDestination, _| {
+        let of_server = place.address.contains('/').then(|| storage.clone());
+        let storage = of_server.unwrap_or_else(|| MemoryStorage::new());
+        Box::pin(async move { Ok(storage) })
+    }));
+    let place = BackupDestination {
+        address: "place".to_owned(),
+        options: Vec::new(),
+    };
+    ClusterArchive::new(places, place)
+}
+
+pub(super) fn life(server: u32, from: i64) -> Life {
     Life {
         server,
         from_micros: TIME + from,
@@ -85,7 +99,7 @@ fn life(server: u32, from: i64) -> Life {
 }
 
 /// Writes records of one mutation, each at a time with a tablet and a number.
-async fn log(server: u32, records: &[(i64, u64, u64)]) -> Arc<dyn Storage> {
+pub(super) async fn log(server: u32, records: &[(i64, u64, u64)]) -> Arc<dyn Storage> {
     log_of(server, records, (100, 7)).await
 }
 
@@ -132,7 +146,7 @@ async fn log_of(
     storage
 }
 
-async fn end(archive: &ClusterArchive, life: Life, log: &Arc<dyn Storage>) -> Result<()> {
+pub(super) async fn end(archive: &ClusterArchive, life: Life, log: &Arc<dyn Storage>) -> Result<()> {
     let (env, moments) = (env(), Noted::default());
     let rest = Rest {
         env: &env,

@@ -13,10 +13,7 @@ impl Archiver {
     /// Opens the archive, and finds out where it ends.
     pub(super) async fn connect(&self, state: &mut State) -> Result<Archive> {
         let archive = self.site.open(true).await?;
-        let last = match archive.numbers().await?.last() {
-            Some(number) => Some(archive.part(*number).await?),
-            None => None,
-        };
+        let last = archive.settled_last().await?;
         match &last {
             None => state.gap = Some("the archive begins".to_owned()),
             Some(last) if last.root != self.root => {
