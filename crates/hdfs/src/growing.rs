@@ -18,6 +18,9 @@
 //! owner succeeds, and its acknowledged bytes are below the end that the DataNodes agree on. Bytes after the last sync
 //! may be included, in page caches only. Readers act on them, so the piece is copied. Nothing here opens a finished
 //! piece for appending: a sealed file stays sealed.
+//!
+//! A writer whose operation failed cannot finish its piece. Its own process seals the file then, because it reads the
+//! file later: the archive needs all acknowledged bytes of the log.
 
 use crate::cluster::Cluster;
 use crate::fault::Fault;
@@ -31,7 +34,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use stele_storage::remote::owner;
-use stele_storage::{AppendFile, ReadFile, Result, StorageError, check_range};
+use stele_storage::{AppendFile, ReadFile, Result, StorageError, check_range, grows};
 use tokio::sync::Mutex;
 
 /// Directories of growing files: the prefixes of [`stele_storage::grows`].
@@ -46,6 +49,11 @@ const SEALS_CONCURRENT: usize = 16;
 /// up after minutes. A server that cannot read its log cannot start, so it waits.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(300);
 const RECOVERY_PAUSE: Duration = Duration::from_millis(100);
+
+/// Attempts at sealing a file that its writer could not finish, and the pause between them: ten minutes in which a
+/// NameNode that cannot be reached may come back. Each attempt has retries of its own.
+const OWN_SEALS_MAX: u32 = 10;
+const OWN_SEAL_PAUSE: Duration = Duration::from_secs(60);
 
 /// Bytes copied at a time.
 const COPY_BYTES: u64 = 4 << 20;
@@ -208,6 +216,33 @@ fn gone_is_fine(outcome: Result<()>) -> Result<()> {
         Err(StorageError::NotFound { .. }) => Ok(()),
         other => other,
     }
+}
+
+/// Seals a file of this process whose writer has failed and is gone.
+async fn seal_own(shared: &Shared, path: &str) -> Result<()> {
+    debug_assert!(grows(path), "other files have no pieces");
+    assert!(shared.epoch > 0, "only an owner writes growing files");
+    let mut failed = 0;
+    loop {
+        let Err(error) = try_seal_own(shared, path).await else {
+            return Ok(());
+        };
+        failed += 1;
+        if failed >= OWN_SEALS_MAX || shared.fence.by().is_some() {
+            return Err(error);
+        }
+        tracing::debug!(path, %error, "a file is not sealed yet");
+        shared.env.sleep(OWN_SEAL_PAUSE).await;
+    }
+}
+
+async fn try_seal_own(shared: &Shared, path: &str) -> Result<()> {
+    // A new owner seals it, and may delete it then.
+    shared.verify(path).await?;
+    for number in Pieces::list(&shared.cluster, path).await?.open.into_keys() {
+        gone_is_fine(seal(&shared.cluster, path, number).await)?;
+    }
+    Ok(())
 }
 
 /// Ends an open piece and makes it durable.
@@ -522,7 +557,7 @@ impl AppendFile for GrowingAppend {
 }
 
 impl Drop for GrowingAppend {
-    /// Finishes the file, to leave less work to the next owner, which seals unfinished files.
+    /// Finishes the file, or seals it where that fails: this process may read it, and the next owner has less work.
     fn drop(&mut self) {
         let (writers, writer) = (Arc::clone(&self.writers), Arc::clone(&self.writer));
         let env = writer.shared.env.clone();
@@ -530,7 +565,10 @@ impl Drop for GrowingAppend {
             if writer.shared.fence.by().is_none()
                 && let Err(error) = writer.cut().await
             {
-                tracing::debug!(path = writer.path, %error, "a file was left open");
+                tracing::debug!(path = writer.path, %error, "a file is sealed that cannot be finished");
+                if let Err(error) = seal_own(&writer.shared, &writer.path).await {
+                    tracing::warn!(path = writer.path, %error, "a file was left open, and cannot be read until the next start");
+                }
             }
             writers.forget(&writer);
         });

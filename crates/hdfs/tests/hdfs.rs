@@ -2,8 +2,10 @@
 //! Without an address the tests pass without a check.
 
 use bytes::Bytes;
+use futures::FutureExt;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::time::Duration;
 use stele_env::Env;
 use stele_env::tokio_env::TokioRuntime;
 use stele_hdfs::{HdfsAddress, HdfsMetrics, HdfsStorage};
@@ -312,6 +314,37 @@ async fn what_is_finished_at_a_stop_can_be_looked_at() {
     // A writer that continues nevertheless begins another piece.
     write(&mut open_log, ", and more").await.expect("append");
     assert_eq!(storage.read_all("coord/log-1").await.expect("read"), "open, and more");
+}
+
+/// A sync that is abandoned is a failed one to the writer: it writes and finishes nothing any more.
+#[tokio::test]
+async fn a_file_whose_writer_failed_is_read_by_its_own_process() {
+    let Some(name_node) = name_node() else { return };
+    let env = TokioRuntime::current();
+    let directory = fresh(&env);
+    let storage = open(&name_node, &directory, &env, None).await;
+    let mut log = storage.create("log/0000/1.log").await.expect("create");
+    write(&mut log, "acknowledged").await.expect("append");
+    log.append(&[Bytes::from_static(b", refused")]).await.expect("append");
+    assert!(log.sync().now_or_never().is_none(), "a sync waits for the cluster");
+    log.sync().await.expect_err("an earlier operation was abandoned");
+    storage
+        .read_all("log/0000/1.log")
+        .await
+        .expect_err("its end is not known yet");
+    drop(log);
+    let deadline = env.now() + Duration::from_secs(60);
+    let found = loop {
+        match storage.read_all("log/0000/1.log").await {
+            Ok(found) => break found,
+            Err(error) => assert!(env.now() < deadline, "{error}"),
+        }
+        env.sleep(Duration::from_millis(100)).await;
+    };
+    assert!(found.starts_with(b"acknowledged"), "{found:?}");
+    // The next owner has nothing to seal.
+    let next = open(&name_node, &directory, &env, None).await;
+    assert_eq!(next.read_all("log/0000/1.log").await.expect("read"), found);
 }
 
 /// A DataNode dies while a log is written: acknowledged data, before and after, is there. Writers do as the engine
