@@ -147,8 +147,9 @@ impl Replacements {
     /// Whether an earlier try has replaced the tablets, although its answer said nothing. Tried again, it would be refused, and the tablets
     /// that the catalog names would be dropped. Fails while that cannot be known.
     async fn has_happened(&self, replacement: &Replacement) -> Result<bool, CatalogError> {
-        // Afterwards the view has every change that was committed before.
         self.catalog.settle().await?;
+        // A change of the leader beside this one may have settled it, and wait for the view still.
+        self.catalog.catch_up().await?;
         let Ok(entry) = self.catalog.table(&replacement.table) else {
             return Ok(false);
         };

@@ -3,10 +3,12 @@
 //! Only a coordinator of many processes does that.
 
 use super::*;
-use stele_assignment::Owner;
-use stele_catalog::{Homes, SchemaListener};
+use stele_assignment::{Assignment, Owner};
+use stele_catalog::{Homes, Reassignment, SchemaListener};
 use stele_coord::Condition;
+use stele_coord::watch::Watchers;
 use stele_types::{Epoch, ServerId};
+use tokio::sync::watch;
 
 /// All new tablets are on server 1, which is known until their records exist.
 #[derive(Default)]
@@ -30,11 +32,61 @@ impl SchemaListener for Deaf {
     async fn changed(&self, _: Arc<TableSchema>) {}
 }
 
+/// A coordinator whose events can be held back.
+struct Holding {
+    env: Env,
+    coord: Arc<dyn Coord>,
+    holds: watch::Sender<bool>,
+}
+
+#[async_trait]
+impl Coord for Holding {
+    async fn get(&self, key: &str) -> stele_coord::Result<Option<Versioned>> {
+        self.coord.get(key).await
+    }
+
+    async fn list(&self, prefix: &str) -> stele_coord::Result<Vec<(String, Versioned)>> {
+        self.coord.list(prefix).await
+    }
+
+    async fn txn(&self, txn: Txn) -> stele_coord::Result<TxnOutcome> {
+        self.coord.txn(txn).await
+    }
+
+    async fn watch(&self, prefix: &str) -> stele_coord::Result<Watch> {
+        let mut events = self.coord.watch(prefix).await?;
+        let mut watchers = Watchers::default();
+        let told = watchers.watch(prefix)?;
+        let mut holds = self.holds.subscribe();
+        self.env.spawn("events", async move {
+            while let Some(event) = events.next().await {
+                if holds.wait_for(|holds| !holds).await.is_err() {
+                    return;
+                }
+                watchers.send(&event);
+            }
+        });
+        Ok(told)
+    }
+
+    async fn session(&self, ttl: Duration) -> stele_coord::Result<Session> {
+        self.coord.session(ttl).await
+    }
+}
+
 /// The master of a leader, over a coordinator that carries out transactions without an answer.
 async fn leading() -> (Arc<Unsure>, (Arc<Catalog>, Arc<First>), Arc<Noting>, Arc<Master>) {
     let env = TokioRuntime::current();
+    let coord = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await.unwrap();
+    leading_over(coord, env).await
+}
+
+async fn leading_over(
+    coord: Arc<dyn Coord>,
+    env: Env,
+) -> (Arc<Unsure>, (Arc<Catalog>, Arc<First>), Arc<Noting>, Arc<Master>) {
     let coord = Arc::new(Unsure {
-        coord: EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await.unwrap(),
+        coord,
         fails: AtomicBool::new(false),
         is_full: AtomicBool::new(false),
         unreachable: parking_lot::Mutex::default(),
@@ -74,6 +126,52 @@ async fn a_split_that_was_carried_out_without_an_answer_is_not_undone() {
     homes.has_forgotten.store(true, Ordering::Relaxed);
     *tablets.large.lock() = None;
     master.split_due().await.unwrap();
+    assert_eq!(*tablets.ended.lock(), [(large, true)]);
+    assert_eq!(catalog.table(&name).unwrap().tablets().len(), 2);
+}
+
+/// The leader changes assignments beside its master. Such a change settles the split before the view has either.
+#[tokio::test]
+async fn a_split_that_a_change_of_assignments_has_settled_is_not_undone() {
+    let env = TokioRuntime::current();
+    let holding = Arc::new(Holding {
+        env: env.clone(),
+        coord: EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await.unwrap(),
+        holds: watch::Sender::new(false),
+    });
+    let (coord, (catalog, _), tablets, master) = leading_over(holding.clone(), env.clone()).await;
+    let (name, other) = (TableName::new("n", "t"), TableName::new("n", "u"));
+    master.create_table(new_table(&name)).await.unwrap();
+    master.create_table(new_table(&other)).await.unwrap();
+    let large = tablets.made.lock()[0];
+    *tablets.large.lock() = Some(large);
+    coord.fails.store(true, Ordering::Relaxed);
+    holding.holds.send_replace(true);
+    master.split_due().await.unwrap_err();
+    coord.fails.store(false, Ordering::Relaxed);
+    *tablets.large.lock() = None;
+    let moved = catalog.table(&other).unwrap().tablets()[0].clone();
+    let change = Reassignment {
+        tablet: moved.id,
+        seen: moved.assignment.clone(),
+        next: Assignment {
+            moving_to: Some(ServerId(2)),
+            ..moved.assignment
+        },
+    };
+    let reassigning = tokio::spawn({
+        let catalog = catalog.clone();
+        async move { catalog.reassign(&[change]).await }
+    });
+    let deciding = tokio::spawn({
+        let master = master.clone();
+        async move { master.split_due().await }
+    });
+    env.sleep(Duration::from_millis(50)).await;
+    assert!(!reassigning.is_finished(), "its events are held back");
+    holding.holds.send_replace(false);
+    assert_eq!(reassigning.await.unwrap().unwrap(), 1);
+    deciding.await.unwrap().unwrap();
     assert_eq!(*tablets.ended.lock(), [(large, true)]);
     assert_eq!(catalog.table(&name).unwrap().tablets().len(), 2);
 }
