@@ -88,6 +88,15 @@ impl BatchReservation for RowMemory {
             self.was_too_small = true;
             return Err(ServiceError::new(ErrorKind::Busy, "the next row needs more memory"));
         }
+        // A request gets at most as much as one reservation may have. A row that needs more would be read again and again.
+        let held = self.bytes() + self.aside.as_ref().map_or(0, Reservation::counted);
+        if held >= self.consumer.bytes_max() {
+            let message = format!(
+                "A row needs more than {held} bytes of memory, the limit for one response on this server: read fewer of its \
+                 cells at a time or raise the server's memory budget"
+            );
+            return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
+        }
         // Nothing may be held during the wait.
         match self.aside.take().map(|aside| aside.counted()) {
             None => self.reserve(bytes).await,
@@ -95,6 +104,52 @@ impl BatchReservation for RowMemory {
                 self.reserve(bytes.saturating_add(aside)).await?;
                 self.set_aside(aside);
                 Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stele_env::tokio_env::TokioRuntime;
+    use stele_memory::{OVERDRAFT_BYTES, Part, Pool};
+
+    const MIB: usize = 1 << 20;
+
+    /// Asks for four times the memory until that is refused, as a read does of a row that never fits. Returns the error and
+    /// the bytes of all reservations before it.
+    async fn ask_for_more(memory: &mut RowMemory) -> (ServiceError, Vec<usize>) {
+        let mut bytes = vec![memory.bytes()];
+        for _ in 0..20 {
+            if let Err(error) = memory.renew(memory.bytes() * 4).await {
+                return (error, bytes);
+            }
+            bytes.push(memory.bytes());
+        }
+        panic!("a row that never fits is read again for ever: {bytes:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_row_that_never_fits_is_refused() {
+        let env = TokioRuntime::current();
+        // With and without the overdraft.
+        for (limit, most) in [(8 * MIB, OVERDRAFT_BYTES), (128 * MIB, 128 * MIB)] {
+            for aside in [0, MIB] {
+                let pool = Pool::default().limited(Part::Responses, limit);
+                let consumer = pool.of(Part::Responses);
+                let mut memory = RowMemory::new(&consumer, &env);
+                memory.reserve(BATCH_BYTES).await.unwrap();
+                if aside > 0 {
+                    memory.set_aside(aside);
+                }
+                let (error, bytes) = ask_for_more(&mut memory).await;
+                assert_eq!(error.kind, ErrorKind::ResourceExhausted);
+                assert!(bytes.is_sorted_by(|before, after| before < after), "{bytes:?}");
+                let last = bytes.last().copied().unwrap_or_default();
+                assert!(last == most || last == most - aside, "all memory was tried: {bytes:?}");
+                drop(memory);
+                assert_eq!((consumer.used(), pool.is_overdrawn()), (0, false));
             }
         }
     }
