@@ -11,7 +11,8 @@
 //! that neither takes its responses nor sends the rest of a frame loses its connection.
 //!
 //! Invariant: a call that has begun is polled until it ends, also if its client takes no responses. It may hold the latch
-//! of a row or a lock, and calls of other connections wait for that.
+//! of a row or a lock, and calls of other connections wait for that. Calls end early with their connection, or two minutes
+//! after their client has sent the last of its requests: it has probably closed the connection, and nobody waits.
 
 mod input;
 mod opening;
@@ -52,6 +53,9 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 const BEGIN_WAIT: Duration = Duration::from_secs(20);
 /// Time in which a client must take some of the output.
 const OUTPUT_WAIT: Duration = Duration::from_secs(60);
+/// Time that the calls of a client may go on running once it sends no more: twice as long as HBase's clients wait for a response
+/// unless they are told otherwise.
+const LAST_CALLS_WAIT: Duration = Duration::from_secs(120);
 /// Time in which a client must send more of a frame that it has begun.
 const INPUT_WAIT: Duration = Duration::from_secs(60);
 
@@ -123,6 +127,7 @@ impl HBaseFrontEnd {
             pauses: 0,
             shared,
             draining: false,
+            last_calls: None,
         };
         let mut drain = pin!(drain);
         poll_fn(|cx| {
@@ -153,6 +158,8 @@ struct Connection<T> {
     pauses: u64,
     shared: Arc<Shared>,
     draining: bool,
+    /// Ends the calls of a client that sends no more. Set once that is known.
+    last_calls: Option<BoxFuture<'static, ()>>,
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
@@ -168,7 +175,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
                 match taken {
                     Ok(true) => progress = true,
                     Ok(false) if self.calls.is_empty() => return self.poll_end(cx),
-                    Ok(false) => {}
+                    Ok(false) => progress |= self.poll_last_calls(cx),
                     Err(error) => return Poll::Ready(Err(error)),
                 }
             }
@@ -255,6 +262,25 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
             Poll::Ready(reply) => self.output.push(reply),
             Poll::Pending => self.calls.push(serving),
         }
+    }
+
+    /// Ends calls that run for too long after the client has sent the last of its requests; whether it did. Responses that
+    /// wait are still written: the client may have closed only its own direction.
+    fn poll_last_calls(&mut self, cx: &mut Context<'_>) -> bool {
+        let env = &self.shared.env;
+        let end = self.last_calls.get_or_insert_with(|| {
+            let env = env.clone();
+            Box::pin(async move { env.sleep(LAST_CALLS_WAIT).await })
+        });
+        if end.as_mut().poll(cx).is_pending() {
+            return false;
+        }
+        tracing::debug!(
+            calls = self.calls.len(),
+            "calls of a client that sends no more ended early"
+        );
+        self.calls.clear();
+        true
     }
 
     /// Writes the rest of the output of a connection whose client sends no more.

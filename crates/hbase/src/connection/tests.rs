@@ -94,6 +94,31 @@ async fn a_client_must_send_the_rest_of_a_frame() {
     idle.call("Get", &get(&model, "r")).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_calls_of_a_client_that_sends_no_more_have_an_end() {
+    let model = Model::new(&[""]);
+    let front_end = model.front_end(&Pool::default());
+    for is_served in [true, false] {
+        model.writes.forget_permits(1_000);
+        let (mut client, served) = Client::connect(&front_end, 64 << 10, None).await;
+        client.send("Mutate", &put(&model, "w"), &()).await;
+        client.send("Get", &get(&model, "r"), &()).await;
+        client.socket.shutdown().await.unwrap();
+        // It may have closed its own direction only, and still gets its responses.
+        client.response().await;
+        env_passes(LAST_CALLS_WAIT / 2).await;
+        if is_served {
+            model.writes.add_permits(1);
+            client.response().await;
+        }
+        env_passes(LAST_CALLS_WAIT).await;
+        assert!(served.is_finished(), "with a call that ends: {is_served}");
+        served.await.unwrap().unwrap();
+        assert!(model.latch.try_lock().is_some());
+        assert_eq!(front_end.shared.requests.used(), 0);
+    }
+}
+
 #[tokio::test]
 async fn the_future_of_a_call_is_small() {
     let model = Model::new(&[""]);
