@@ -14,6 +14,7 @@
 //! of a row or a lock, and calls of other connections wait for that. Calls end early with their connection, or two minutes
 //! after their client has sent the last of its requests: it has probably closed the connection, and nobody waits.
 
+mod ending;
 mod input;
 mod opening;
 mod output;
@@ -130,13 +131,17 @@ impl HBaseFrontEnd {
             last_calls: None,
         };
         let mut drain = pin!(drain);
-        poll_fn(|cx| {
+        let ended = poll_fn(|cx| {
             if !connection.draining && drain.as_mut().poll(cx).is_ready() {
                 connection.draining = true;
             }
             connection.poll(cx)
         })
-        .await
+        .await;
+        if ended.is_ok() && connection.draining {
+            ending::close(&mut connection.socket, &connection.shared.env).await;
+        }
+        ended
     }
 }
 

@@ -449,11 +449,21 @@ impl Client {
     }
 
     /// Connects with this header.
-    #[allow(clippy::disallowed_methods, reason = "a connection is a task of the test's runtime")]
     pub async fn open(front_end: &HBaseFrontEnd, pipe_bytes: usize, header: &ConnectionHeader) -> (Self, Served) {
+        Self::open_until(front_end, pipe_bytes, header, std::future::pending()).await
+    }
+
+    /// Connects with this header to a server that drains once the future is ready.
+    #[allow(clippy::disallowed_methods, reason = "a connection is a task of the test's runtime")]
+    pub async fn open_until(
+        front_end: &HBaseFrontEnd,
+        pipe_bytes: usize,
+        header: &ConnectionHeader,
+        drain: impl Future<Output = ()> + Send + 'static,
+    ) -> (Self, Served) {
         let (client, server) = tokio::io::duplex(pipe_bytes);
         let front_end = front_end.clone();
-        let served = tokio::spawn(async move { front_end.serve(server, std::future::pending()).await });
+        let served = tokio::spawn(async move { front_end.serve(server, drain).await });
         let mut client = Client {
             socket: client,
             received: BytesMut::new(),

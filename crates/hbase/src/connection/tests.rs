@@ -8,7 +8,7 @@ use stele_memory::Pool;
 use stele_wire::messages::{
     ColumnValue, Get, GetRequest, GetResponse, MutateRequest, MutationProto, MutationType, QualifierValue,
 };
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn get(model: &Model, row: &'static str) -> GetRequest {
     GetRequest {
@@ -116,6 +116,47 @@ async fn the_calls_of_a_client_that_sends_no_more_have_an_end() {
         served.await.unwrap().unwrap();
         assert!(model.latch.try_lock().is_some());
         assert_eq!(front_end.shared.requests.used(), 0);
+    }
+}
+
+/// A socket with unread requests would be reset when it is closed, and a response that is on its way be lost.
+#[tokio::test(start_paused = true)]
+async fn a_drained_connection_is_read_until_its_client_closes_it() {
+    let model = Model::new(&[""]);
+    let front_end = model.front_end(&Pool::default());
+    let header = stele_wire::messages::ConnectionHeader {
+        service_name: Some(stele_wire::messages::CLIENT_SERVICE.to_owned()),
+        ..Default::default()
+    };
+    for closes in [true, false] {
+        model.writes.forget_permits(1_000);
+        let (drain, drained) = tokio::sync::oneshot::channel::<()>();
+        let drained = async move { drained.await.expect("the test drains it") };
+        let (mut client, served) = Client::open_until(&front_end, 8 << 10, &header, drained).await;
+        client.send("Mutate", &put(&model, "w"), &()).await;
+        env_passes(Duration::from_millis(1)).await;
+        drain.send(()).unwrap();
+        env_passes(Duration::from_millis(1)).await;
+        // The server takes no more of these.
+        for _ in 0..10 {
+            client.send("Get", &get(&model, "r"), &()).await;
+        }
+        model.writes.add_permits(1);
+        client.response().await;
+        assert_eq!(
+            client.socket.read_u8().await.unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
+        // More than the pipe holds.
+        client.socket.write_all(&[0; 64 << 10]).await.unwrap();
+        assert!(!served.is_finished());
+        if closes {
+            drop(client);
+        } else {
+            env_passes(Duration::from_secs(2)).await;
+            assert!(served.is_finished(), "a client may not hold up the end of the server");
+        }
+        served.await.unwrap().unwrap();
     }
 }
 
