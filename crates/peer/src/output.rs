@@ -34,6 +34,8 @@ pub(crate) struct Output<M> {
     sent: u64,
     /// A stream under TLS may have taken bytes that its socket has not.
     is_unflushed: bool,
+    /// Set if some waited when [`Output::has_moved`] was called last: the bytes that the socket had taken then.
+    waited_at: Option<u64>,
 }
 
 impl<M> Output<M> {
@@ -45,6 +47,7 @@ impl<M> Output<M> {
             waiting: 0,
             sent: 0,
             is_unflushed: false,
+            waited_at: None,
         }
     }
 
@@ -60,6 +63,15 @@ impl<M> Output<M> {
     /// Bytes that the socket has taken since the connection began.
     pub fn sent(&self) -> u64 {
         self.sent
+    }
+
+    /// Whether the other end has received some of the output since the last call of this function. A socket that takes bytes
+    /// proves nothing: they may be in its buffer still. But if some had to wait, the buffer was full, and the other end has made
+    /// space in it.
+    pub fn has_moved(&mut self) -> bool {
+        let has_moved = self.waited_at.is_some_and(|at| at != self.sent);
+        self.waited_at = (!self.is_empty()).then_some(self.sent);
+        has_moved
     }
 
     /// Adds a frame.
@@ -193,5 +205,24 @@ mod tests {
         assert!(output.poll_write(&mut socket, cx).is_ready());
         assert_eq!(socket.flushes, 2);
         assert!(output.is_empty());
+    }
+
+    #[tokio::test]
+    async fn bytes_in_the_buffer_of_a_socket_are_no_sign_of_life() {
+        use tokio::io::AsyncReadExt;
+        let (mut socket, mut other) = tokio::io::duplex(64);
+        let mut output: Output<()> = Output::new();
+        let cx = &mut Context::from_waker(std::task::Waker::noop());
+        for has_space in [true, true, false, false] {
+            output.push(Encoded::bare(FrameKind::Ping, 0, &[]), None);
+            assert_eq!(output.poll_write(&mut socket, cx).is_ready(), has_space);
+            assert!(!output.has_moved());
+        }
+        other.read_exact(&mut [0; 8]).await.unwrap();
+        assert!(output.poll_write(&mut socket, cx).is_pending());
+        assert_eq!([(); 2].map(|()| output.has_moved()), [true, false]);
+        other.read_exact(&mut [0; 56]).await.unwrap();
+        assert!(output.poll_write(&mut socket, cx).is_ready());
+        assert_eq!([(); 2].map(|()| output.has_moved()), [true, false]);
     }
 }

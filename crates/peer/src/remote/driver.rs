@@ -118,7 +118,7 @@ struct Open {
     input: Input,
     /// Marks are the calls whose requests these are.
     output: Output<u64>,
-    /// When something arrived last.
+    /// When something arrived last, or was received at the other end.
     heard: Duration,
     /// A ping was sent since.
     has_asked: bool,
@@ -227,7 +227,13 @@ impl Open {
     fn poll_life(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         while self.tick.as_mut().poll(cx).is_ready() {
             self.tick = tick(&self.shared);
-            let silent = self.shared.env.now().saturating_sub(self.heard);
+            let now = self.shared.env.now();
+            // The server answers nothing while it receives a large request.
+            if self.output.has_moved() {
+                self.heard = now;
+                self.has_asked = false;
+            }
+            let silent = now.saturating_sub(self.heard);
             if silent >= 2 * PING_AFTER && self.has_asked {
                 return Poll::Ready(Err(Ended::Silent));
             }

@@ -52,6 +52,7 @@ struct Live {
 
 /// Times of the last progress.
 struct Life {
+    /// When something arrived last, or was received at the other end.
     heard: Duration,
     /// Bytes of output that were sent at that time.
     sent: (u64, Duration),
@@ -286,6 +287,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         while self.life.tick.as_mut().poll(cx).is_ready() {
             self.life.tick = tick(&self.shared);
             let now = self.shared.env.now();
+            // A caller that hears something does not ask for a sign of life.
+            if self.output.has_moved() {
+                self.life.heard = now;
+            }
             if self.output.is_empty() || self.output.sent() != self.life.sent.0 {
                 self.life.sent = (self.output.sent(), now);
             }

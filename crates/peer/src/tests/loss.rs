@@ -3,6 +3,7 @@
 use super::support::*;
 use crate::frame::{Encoded, FrameKind, OUTCOME_UNKNOWN};
 use crate::handshake::{Answer, HELLO_BYTES, Refusal, VERSIONS};
+use bytes::Bytes;
 use std::future::pending;
 use std::time::Duration;
 use stele_client::{ServiceError, TabletService};
@@ -166,4 +167,39 @@ async fn a_request_that_waits_for_a_connection_is_removed_with_its_caller() {
         call = first => call,
     };
     assert_eq!(call, 2, "the first request was never sent");
+}
+
+/// Bytes that a slow server takes of its socket in each second, and seconds for a large request.
+const SLOW: (usize, u64) = (64 << 10, 32);
+
+/// A request that arrives slowly is no silence, however long it takes; the server answers nothing before it is whole.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_takes_a_request_is_alive() {
+    let wait = Duration::from_secs(1_000);
+    for (stops_after, kind) in [(SLOW.1 / 2, ErrorKind::Unavailable), (SLOW.1 + 1, ErrorKind::Aborted)] {
+        let mut net = net(SLOW.0, 0);
+        let env = net.env.clone();
+        let remote = net.remote();
+        let request = Bytes::from(vec![7; SLOW.0 * SLOW.1 as usize]);
+        let started = env.now();
+        let taken = async {
+            let mut end = net.begun().await;
+            for _ in 0..stops_after {
+                env.sleep(Duration::from_secs(1)).await;
+                let _ = end.read(&mut vec![0; SLOW.0]).await.unwrap();
+            }
+            pending::<()>().await;
+        };
+        let error = tokio::select! {
+            called = remote.control(request, wait) => called.unwrap_err(),
+            () = taken => unreachable!(),
+        };
+        assert_eq!(error.kind, kind, "{error}");
+        let after = (env.now() - started).as_secs();
+        let expected = stops_after + 10;
+        assert!(
+            (expected - 1..expected + 3).contains(&after),
+            "{after} instead of {expected}"
+        );
+    }
 }

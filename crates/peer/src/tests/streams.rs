@@ -2,8 +2,9 @@
 
 use super::malformed::request;
 use super::support::*;
+use crate::frame::{Encoded, FrameKind};
 use crate::messages::{CallKind, encode_mutate, encode_read};
-use crate::server::PeerServer;
+use crate::server::{ConnectionError, PeerServer};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::future::pending;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use stele_client::{BatchReservation, ServiceResult, TabletService};
 use stele_memory::{Part, Pool};
 use stele_types::{ErrorKind, RowBatch};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
 async fn a_stream_keeps_its_order_to_its_end() {
@@ -190,4 +191,32 @@ async fn a_write_ends_also_if_its_caller_takes_no_answers() {
         ended = server.serve(end, pending()) => unreachable!("{ended:?}"),
         () = talk => {}
     }
+}
+
+/// A caller does not ask for a sign of life while rows arrive.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_takes_a_large_row_is_alive() {
+    let (net, tablets) = (net(1, 0), tablets());
+    let (piece, seconds) = (64 << 10, 40_u64);
+    *tablets.batches.lock() = batches(1, piece * seconds as usize);
+    let server = PeerServer::new(net.env.clone(), &Pool::default(), OWNER, tablets.clone());
+    let (mut caller, end) = tokio::io::duplex(piece);
+    let talk = async {
+        greet(&mut caller).await;
+        let read = request(1, Ok(CallKind::Read), &encode_read(&scan()).unwrap().into_bytes());
+        let credit = Encoded::bare(FrameKind::Credit, 1, &(100_u64 << 20).to_le_bytes());
+        caller.write_all(&[&read, credit.head()].concat()).await.unwrap();
+        let mut taken = 0;
+        while taken < piece * seconds as usize {
+            net.env.sleep(Duration::from_secs(1)).await;
+            let read = caller.read(&mut vec![0; piece]).await.unwrap();
+            assert!(read > 0, "the connection ended after {taken} bytes");
+            taken += read;
+        }
+        net.env.now()
+    };
+    let (ended, taken) = tokio::join!(server.serve(end, pending()), talk);
+    assert!(matches!(ended, Err(ConnectionError::Silent)), "{ended:?}");
+    let silent = (net.env.now() - taken).as_secs();
+    assert!((28..33).contains(&silent), "{silent}");
 }
