@@ -79,6 +79,14 @@ impl Consumer {
         Some(self.reservation(bytes, None))
     }
 
+    /// The overdraft and nothing of the limit, without waiting. `None` where another request has it. For a request above the
+    /// limit that is refused rather than waits. Such a request is not counted with others: it must not be the reason for
+    /// which they are refused.
+    pub fn try_overdraft(&self) -> Option<Reservation> {
+        let permit = self.pool.try_overdraft()?;
+        Some(self.reservation(0, Some(permit)))
+    }
+
     /// Waits for these bytes, or for the whole limit if that is less, at most for `wait_max`. Meanwhile holders that make no
     /// progress are asked to give memory back.
     pub async fn reserve(&self, env: &Env, bytes: usize, wait_max: Duration) -> Result<Reservation, Exhausted> {
@@ -177,6 +185,11 @@ impl Reservation {
     /// Whether it has the overdraft.
     pub fn is_overdrawn(&self) -> bool {
         self.overdraft.is_some()
+    }
+
+    /// How long to wait before memory of the overdraft is used ([`OverdraftPermit::settles`]).
+    pub fn settles(&self) -> Duration {
+        self.overdraft.as_ref().map_or(Duration::ZERO, OverdraftPermit::settles)
     }
 
     /// Returns the overdraft, if it has it.

@@ -5,8 +5,9 @@
 //! is first polled costs no task.
 //!
 //! Bounds: a connection has at most 16,384 calls. Once it has gathered a megabyte of output it takes no more frames. The bytes of a
-//! request are charged to the memory of requests before they are received. A batch of rows is read under a reservation of the
-//! memory for peers, which waits for nothing but this connection's socket.
+//! request are charged to the memory of requests before they are received; one that is larger than all of it takes the overdraft,
+//! or is refused. A batch of rows is read under a reservation of the memory for peers, which waits for nothing but this
+//! connection's socket.
 //!
 //! Invariant: a call that has begun is polled until it ends, also if its caller takes no answers. It may hold the latch of a row
 //! or the gate of a tablet, and calls of other connections wait for that.

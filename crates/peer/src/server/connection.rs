@@ -12,10 +12,11 @@ use futures::StreamExt;
 use futures::future::{AbortHandle, Abortable, BoxFuture};
 use futures::stream::FuturesUnordered;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use stele_client::ServiceError;
+use stele_client::{ServiceError, ServiceResult};
 use stele_memory::Reservation;
 use stele_types::ErrorKind;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -40,6 +41,8 @@ pub(super) struct Connection<T> {
     last: u64,
     /// Memory of the request that is being received.
     reserved: Option<Reservation>,
+    /// Until this is ready nothing is read: caches return the memory of a request that has the overdraft.
+    settling: Option<BoxFuture<'static, ()>>,
     drained: Option<Duration>,
     life: Life,
 }
@@ -78,6 +81,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
             needs: Needs::default(),
             last: 0,
             reserved: None,
+            settling: None,
             drained: None,
             life,
         }
@@ -188,7 +192,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
                     continue;
                 }
             }
-            match self.input.poll_read(&mut self.socket, cx) {
+            match self.poll_read(cx) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Ok(false)),
                 Poll::Ready(Ok(_)) => self.life.heard = self.shared.env.now(),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
@@ -203,39 +207,60 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         if head.kind != FrameKind::Request || self.reserved.is_some() {
             return true;
         }
-        let bytes = head.length + CALL_BYTES;
-        let error = if self.drained.is_some() {
-            shutting_down()
-        } else if self.calls.len() >= CALLS_MAX {
-            busy(format!("the connection has {CALLS_MAX} calls"))
-        } else if head.length <= SMALL_FRAME_BYTES {
-            let reserved = self.shared.requests.empty();
-            match reserved.grow(bytes) {
-                Ok(()) => {
-                    self.reserved = Some(reserved);
-                    return true;
+        match self.reserve(head.length) {
+            Ok(reserved) => {
+                let (env, settles) = (self.shared.env.clone(), reserved.settles());
+                if !settles.is_zero() {
+                    self.settling = Some(Box::pin(async move { env.sleep(settles).await }));
                 }
-                Err(_) => busy(format!(
-                    "the server has no memory for a request of {} bytes",
-                    head.length
-                )),
+                self.reserved = Some(reserved);
+                true
             }
-        } else {
-            match self.shared.requests.try_reserve(bytes) {
-                Some(reserved) if reserved.counted() >= bytes => {
-                    self.reserved = Some(reserved);
-                    return true;
-                }
-                _ => busy(format!(
-                    "the server has no memory for a request of {} bytes",
-                    head.length
-                )),
+            Err(error) => {
+                self.input.skip();
+                self.last = self.last.max(head.call);
+                self.send(failed(head.call, &error));
+                false
             }
+        }
+    }
+
+    /// Memory of a request whose frame has this length. One that is larger than the limit of all requests takes the overdraft.
+    fn reserve(&self, length: usize) -> ServiceResult<Reservation> {
+        let requests = &self.shared.requests;
+        let bytes = length + CALL_BYTES;
+        let no_memory = || busy(format!("the server has no memory for a request of {length} bytes"));
+        if self.drained.is_some() {
+            return Err(shutting_down());
+        }
+        if self.calls.len() >= CALLS_MAX {
+            return Err(busy(format!("the connection has {CALLS_MAX} calls")));
+        }
+        if length <= SMALL_FRAME_BYTES {
+            let reserved = requests.empty();
+            return reserved.grow(bytes).map(|()| reserved).map_err(|_| no_memory());
+        }
+        if bytes > requests.bytes_max() {
+            let message = format!(
+                "a request of {length} bytes needs more memory than the server of its tablet spares, {} bytes: send less at \
+                 once or raise that server's memory budget",
+                requests.bytes_max()
+            );
+            return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
+        }
+        let reserved = match bytes > requests.limit() {
+            true => requests.try_overdraft(),
+            false => requests.try_reserve(bytes),
         };
-        self.input.skip();
-        self.last = self.last.max(head.call);
-        self.send(failed(head.call, &error));
-        false
+        reserved.ok_or_else(no_memory)
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if let Some(settling) = &mut self.settling {
+            ready!(settling.as_mut().poll(cx));
+            self.settling = None;
+        }
+        self.input.poll_read(&mut self.socket, cx)
     }
 
     fn frame(&mut self, frame: Frame, cx: &mut Context<'_>) -> Result<(), ConnectionError> {

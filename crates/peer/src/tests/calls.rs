@@ -5,7 +5,7 @@ use crate::PeerServer;
 use std::future::pending;
 use std::time::Duration;
 use stele_client::{TabletSample, TabletService};
-use stele_memory::{Part, Pool};
+use stele_memory::{OVERDRAFT_BYTES, Part, Pool};
 use stele_types::{ErrorKind, TabletId};
 use tokio::io::AsyncReadExt;
 use tokio::sync::oneshot;
@@ -144,6 +144,40 @@ async fn requests_wait_for_memory_and_give_it_back() {
     };
     tokio::join!(calls, net.serve(&tablets, pending())).1.abort();
     assert_eq!(tablets.written.lock().len(), 3);
+}
+
+#[tokio::test]
+async fn a_request_above_the_share_of_requests_takes_the_overdraft() {
+    let pool = Pool::default().limited(Part::Requests, 1 << 20);
+    let mut net = net(1 << 16, 0);
+    let (remote, tablets) = (net.remote(), closed_tablets());
+    let calls = async {
+        let write = |row, bytes| remote.mutate(TABLET, large_writes(row, bytes), None);
+        let first = write("a", 2 << 20);
+        let others = async {
+            until(|| tablets.running() == 1).await;
+            assert!(pool.is_overdrawn());
+            assert_eq!(write("b", 2 << 20).await.unwrap_err().kind, ErrorKind::Busy);
+            // It takes nothing from requests within the share.
+            let small = write("c", 900 << 10);
+            let open = async {
+                until(|| tablets.running() == 2).await;
+                tablets.gate.add_permits(2);
+            };
+            tokio::join!(small, open).0.unwrap();
+        };
+        tokio::join!(first, others).0.unwrap();
+        until(|| !pool.is_overdrawn()).await;
+        assert_eq!(pool.of(Part::Requests).used(), 0);
+        // It would never fit.
+        let error = write("d", OVERDRAFT_BYTES + 1).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::ResourceExhausted, "{error}");
+        tablets.gate.add_permits(1);
+        write("e", 2 << 20).await.unwrap();
+    };
+    let server = net.serve_within(&pool, &tablets, pending());
+    tokio::join!(calls, server).1.abort();
+    assert_eq!(*tablets.written.lock(), ["a", "c", "e"]);
 }
 
 #[tokio::test(start_paused = true)]

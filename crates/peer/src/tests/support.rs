@@ -126,14 +126,24 @@ impl Net {
     }
 
     /// Serves the next connection in a task of its own.
-    #[expect(clippy::disallowed_methods, reason = "a task of the test")]
     pub async fn serve(
         &mut self,
         tablets: &Arc<Tablets>,
         drain: impl Future<Output = ()> + Send + 'static,
     ) -> tokio::task::JoinHandle<Result<(), ConnectionError>> {
+        self.serve_within(&Pool::default(), tablets, drain).await
+    }
+
+    /// The same with this memory.
+    #[expect(clippy::disallowed_methods, reason = "a task of the test")]
+    pub async fn serve_within(
+        &mut self,
+        pool: &Pool,
+        tablets: &Arc<Tablets>,
+        drain: impl Future<Output = ()> + Send + 'static,
+    ) -> tokio::task::JoinHandle<Result<(), ConnectionError>> {
         let end = self.ends.recv().await.unwrap();
-        let server = PeerServer::new(self.env.clone(), &Pool::default(), OWNER, tablets.clone());
+        let server = PeerServer::new(self.env.clone(), pool, OWNER, tablets.clone());
         tokio::spawn(async move { server.serve(end, drain).await })
     }
 
@@ -336,6 +346,19 @@ pub(super) fn writes(row: &'static str) -> RowWrites {
     RowWrites::from(vec![RowMutation {
         row: Bytes::from_static(row.as_bytes()),
         mutations: vec![Mutation::DeleteRow { up_to: Timestamp::MAX }],
+    }])
+}
+
+/// Writes of one cell with a value of this size.
+pub(super) fn large_writes(row: &'static str, bytes: usize) -> RowWrites {
+    RowWrites::from(vec![RowMutation {
+        row: Bytes::from_static(row.as_bytes()),
+        mutations: vec![Mutation::Put {
+            family: FamilyId(1),
+            qualifier: Bytes::from_static(b"q"),
+            timestamp: Timestamp(1),
+            value: vec![7; bytes].into(),
+        }],
     }])
 }
 
