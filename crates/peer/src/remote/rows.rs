@@ -125,8 +125,12 @@ impl RemoteRows {
                 }
                 Ok(Some(Arrival::Work(elsewhere))) => work::note(|work| work.add_elsewhere(&elsewhere)),
                 Ok(Some(Arrival::Need(bytes))) => {
-                    if let Some(room) = &mut room {
-                        room.renew(usize::try_from(bytes).unwrap_or(usize::MAX)).await?;
+                    let needed = usize::try_from(bytes).unwrap_or(usize::MAX);
+                    // A reservation may be larger than was asked for. A reader that has all of its memory cannot renew it.
+                    if let Some(room) = &mut room
+                        && room.bytes() < needed
+                    {
+                        room.renew(needed).await?;
                     }
                     if let State::Open(started, _) = &self.state {
                         grant(started, bytes);

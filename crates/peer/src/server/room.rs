@@ -53,10 +53,6 @@ impl Room {
 
     async fn reserve(&mut self, bytes: usize) -> ServiceResult<()> {
         let (env, batches) = (&self.shared.env, &self.shared.batches);
-        if bytes > batches.bytes_max() {
-            let message = format!("a row takes {bytes} bytes, more than this server spares for rows of other servers");
-            return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
-        }
         let reserved = batches.reserve_large(env, bytes, MEMORY_WAIT).await;
         self.reserved = Some(reserved.map_err(|_| {
             let message = "too many rows wait to be sent to other servers";
@@ -78,6 +74,15 @@ impl BatchReservation for Room {
 
     async fn renew(&mut self, bytes: usize) -> ServiceResult<()> {
         self.reserved = None;
+        // A read that meets a large row asks for several times the memory that it had, though the row may need less. The row is
+        // refused once it does not fit into all memory that there is.
+        let max = self.shared.batches.bytes_max();
+        if self.bytes >= max {
+            let message =
+                format!("a row takes more than {max} bytes, all that this server spares for rows of other servers");
+            return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
+        }
+        let bytes = bytes.min(max);
         // The caller first: it may wait for its own memory, and none is held here meanwhile.
         self.credited(bytes, true).await?;
         self.reserve(bytes).await?;

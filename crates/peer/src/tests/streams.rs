@@ -11,7 +11,7 @@ use std::future::pending;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stele_client::{BatchReservation, ServiceResult, TabletService};
-use stele_memory::{Part, Pool};
+use stele_memory::{OVERDRAFT_BYTES, Part, Pool};
 use stele_types::{ErrorKind, RowBatch};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -84,13 +84,18 @@ async fn a_slow_reader_stays_bounded_and_holds_up_nobody() {
 /// Memory of a reader that grows.
 struct Memory {
     bytes: usize,
+    /// A request for as much gets the overdraft.
+    limit: usize,
     renewed: Vec<usize>,
 }
 
 impl Memory {
     fn new(bytes: usize) -> Self {
-        let renewed = Vec::new();
-        Memory { bytes, renewed }
+        Memory {
+            bytes,
+            limit: usize::MAX,
+            renewed: Vec::new(),
+        }
     }
 }
 
@@ -101,7 +106,11 @@ impl BatchReservation for Memory {
     }
 
     async fn renew(&mut self, bytes: usize) -> ServiceResult<()> {
-        self.bytes = bytes;
+        assert!(self.bytes < self.limit, "it has all that there is");
+        self.bytes = match bytes < self.limit {
+            true => bytes,
+            false => OVERDRAFT_BYTES,
+        };
         self.renewed.push(bytes);
         Ok(())
     }
@@ -124,6 +133,32 @@ async fn a_large_row_waits_for_the_readers_memory() {
         assert_eq!(stream.next().await, Ok(None));
     };
     tokio::join!(read, net.serve(&tablets, pending())).1.abort();
+}
+
+#[tokio::test]
+async fn a_row_may_take_all_memory_for_rows() {
+    let mib = |bytes: usize| bytes >> 20;
+    for (row, fits) in [(90 << 20, true), (OVERDRAFT_BYTES + 1, false)] {
+        let pool = Pool::default().limited(Part::Peers, 8 << 20);
+        let mut net = net(1 << 16, 0);
+        let (remote, tablets) = (net.remote(), tablets());
+        // The size of the memory that it takes; it is not allocated.
+        tablets.room.store(row, Ordering::SeqCst);
+        *tablets.batches.lock() = batches(1, 100);
+        let read = async {
+            let mut memory = Memory::new(1 << 20);
+            memory.limit = 32 << 20;
+            let mut stream = remote.read(TABLET, scan()).await.unwrap();
+            match stream.next_within(&mut memory).await {
+                Ok(row) => assert_eq!((row, fits), (batches(1, 100).pop_front(), true)),
+                Err(error) => assert_eq!((error.kind, fits), (ErrorKind::ResourceExhausted, false), "{error}"),
+            }
+            let renewed: Vec<usize> = memory.renewed.iter().copied().map(mib).collect();
+            assert_eq!(renewed, [5, 20, 80]);
+        };
+        let server = net.serve_within(&pool, &tablets, pending());
+        tokio::join!(read, server).1.abort();
+    }
 }
 
 #[tokio::test]

@@ -315,9 +315,12 @@ impl RowStream for Stream {
     }
 
     async fn next_within(&mut self, room: &mut dyn BatchReservation) -> ServiceResult<Option<RowBatch>> {
-        if room.bytes() < self.room {
-            room.renew(self.room).await?;
-            assert!(room.bytes() >= self.room);
+        while room.bytes() < self.room {
+            // As a tablet does, which learns of some more of the row each time that it is read.
+            let there = room.bytes();
+            let known = self.room.min(there + (4 << 20));
+            room.renew(known.max(4 * there)).await?;
+            assert!(room.bytes() > there);
         }
         self.read.fetch_add(1, Ordering::SeqCst);
         let next = self.batches.pop_front();
