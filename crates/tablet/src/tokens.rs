@@ -5,7 +5,10 @@
 //! A flush stores the records of the mutations that it writes with the manifest, because log segments are deleted then.
 //! Halves of a split get all records, and a merged tablet gets those of all its parts.
 //!
-//! Terms: a record is *forgotten* when it has expired, or earlier if there is no memory for it.
+//! Terms: a record is *forgotten* when it has expired, or earlier if there is no memory for it. The *oldest* record is that of
+//! the earliest first attempt by its client's clock; without a date, the time at which the request took effect counts. In the
+//! order in which they took effect, a client with a fast clock would have all others refused: once its record is forgotten, so
+//! are all earlier dates.
 //!
 //! Invariants:
 //! * A record is in the table before a flush can write any mutation of its batch.
@@ -22,7 +25,7 @@ pub use record::{Answer, TokenId, TokenRecord};
 use crate::error::{Result, TabletError};
 use parking_lot::Mutex;
 use prost::Message;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use stele_memory::{Consumer, Part, Pool, Reservation};
 use stele_types::{RequestToken, SeqNo, TabletId};
@@ -31,8 +34,8 @@ use stele_types::{RequestToken, SeqNo, TabletId};
 /// of one column.
 const STORED_BYTES_MAX: usize = 4 << 20;
 
-/// Memory of a record in addition to twice the cells of its answer. The map has 120 bytes, the order 40, and the manifest 50.
-/// The rest is for a map and an order that have just grown.
+/// Memory of a record in addition to twice the cells of its answer. The map has 120 bytes, the order 75, and the manifest 50.
+/// The rest is for a map that has just grown.
 const RECORD_BYTES: usize = 256;
 
 /// How far the clock of a client may be ahead of the server's.
@@ -122,8 +125,8 @@ pub struct TokenTable {
 #[derive(Debug)]
 struct Known {
     entries: HashMap<TokenId, Entry>,
-    /// Of all entries, oldest first.
-    order: VecDeque<TokenId>,
+    /// Of all entries, oldest first: when they began, and their identities.
+    order: BTreeSet<(i64, TokenId)>,
     /// For all entries.
     memory: Reservation,
     /// Bytes of all records, encoded.
@@ -235,7 +238,7 @@ impl Known {
     fn empty(memory: &TokenMemory) -> Known {
         Known {
             entries: HashMap::new(),
-            order: VecDeque::new(),
+            order: BTreeSet::new(),
             memory: memory.0.empty(),
             encoded_bytes: 0,
             forgotten_micros: 0,
@@ -254,7 +257,7 @@ impl Known {
             self.forgotten_micros = self.forgotten_micros.max(part.forgotten_micros);
         }
         if parts.len() > 1 {
-            all.sort_by_key(|(record, _)| (record.expires_micros, record.id));
+            all.sort_by_key(|(record, _)| (record.begun_micros(), record.id));
         }
         for (record, encoded_len) in all {
             let entry = Entry {
@@ -276,7 +279,9 @@ impl Known {
         Ok(())
     }
 
-    /// Returns how many records were forgotten for want of memory. The table exchanges its oldest ones for the new one.
+    /// Returns how many records were forgotten for want of memory. The table exchanges its oldest ones for the new one. A dated
+    /// one that is older than all others is forgotten itself: else later dates would be forgotten for it. One without a date
+    /// is kept, because its repetition would not be refused.
     fn add(&mut self, entry: Entry) -> u64 {
         let id = entry.record.id;
         // A replayed batch may be replayed again.
@@ -288,7 +293,12 @@ impl Known {
             let mut freed = 0;
             while freed < entry.memory() || !self.has_space(&entry) {
                 forgotten += 1;
-                let Some(bytes) = self.forget_oldest() else {
+                let is_older = |oldest: &(i64, TokenId)| entry.record.start_micros.is_none() || *oldest < entry.age();
+                let exchanged = match self.order.first().is_some_and(is_older) {
+                    true => self.forget_oldest(),
+                    false => None,
+                };
+                let Some(bytes) = exchanged else {
                     self.note_forgotten(&entry);
                     return forgotten;
                 };
@@ -308,7 +318,7 @@ impl Known {
 
     fn insert(&mut self, entry: Entry) {
         let id = entry.record.id;
-        self.order.push_back(id);
+        self.order.insert(entry.age());
         self.encoded_bytes += entry.encoded_len;
         assert!(
             self.encoded_bytes <= STORED_BYTES_MAX,
@@ -325,7 +335,7 @@ impl Known {
 
     /// The memory of the oldest entry, which is no more; `None` if there is none.
     fn forget_oldest(&mut self) -> Option<usize> {
-        let id = self.order.pop_front()?;
+        let (_, id) = self.order.pop_first()?;
         let entry = self.entries.remove(&id).expect("the order has the entries");
         self.encoded_bytes -= entry.encoded_len;
         let left = self.memory.counted().saturating_sub(entry.memory());
@@ -348,7 +358,7 @@ impl Known {
     fn forget_expired(&mut self, now_micros: i64) {
         let before = self.forgotten_micros;
         let is_expired = |known: &Known| {
-            let oldest = known.order.front().and_then(|id| known.entries.get(id));
+            let oldest = known.order.first().and_then(|(_, id)| known.entries.get(id));
             oldest.is_some_and(|entry| entry.record.expires_micros < now_micros)
         };
         while is_expired(self) {
@@ -359,7 +369,7 @@ impl Known {
 
     fn stored(&self, through: SeqNo) -> Option<StoredTokens> {
         let mut records = Vec::new();
-        let entries = self.order.iter().filter_map(|id| self.entries.get(id));
+        let entries = self.order.iter().filter_map(|(_, id)| self.entries.get(id));
         for entry in entries.filter(|entry| entry.seq <= through) {
             entry.record.encode(&mut records);
         }
@@ -376,6 +386,11 @@ impl Known {
 }
 
 impl Entry {
+    /// Its place in the order.
+    fn age(&self) -> (i64, TokenId) {
+        (self.record.begun_micros(), self.record.id)
+    }
+
     fn memory(&self) -> usize {
         RECORD_BYTES + 2 * self.record.cells_len()
     }

@@ -104,6 +104,12 @@ impl TokenRecord {
         self.id
     }
 
+    /// The age by which it is forgotten: the time of the first attempt, or the time at which a request without a date took effect.
+    pub(super) fn begun_micros(&self) -> i64 {
+        let took_effect = || self.expires_micros.saturating_sub(NONCE_MICROS);
+        self.start_micros.unwrap_or_else(took_effect)
+    }
+
     /// The answer of the request.
     pub fn answer(&self) -> Answer {
         let decode = |cells: &[u8]| take_cells(cells).expect("cells are checked when a record is decoded");

@@ -84,6 +84,52 @@ fn the_oldest_are_forgotten_for_want_of_memory() {
     assert_eq!(none.seen(&dated(1, NOW), ROW, NOW), Seen::TooOld);
 }
 
+#[test]
+fn a_fast_clock_costs_others_nothing() {
+    let full = table(&memory_for(3));
+    let ahead = NOW + 50 * SECOND;
+    add(&full, &dated(1, ahead), 1);
+    for at in 2..6 {
+        add(&full, &dated(at, NOW + at as i64), at);
+    }
+    assert!(is_known(&full, &dated(1, ahead)) && is_known(&full, &dated(5, NOW + 5)));
+    assert_eq!(full.seen(&dated(3, NOW + 3), ROW, NOW), Seen::TooOld);
+    assert_eq!(full.seen(&dated(9, NOW + 10 * SECOND), ROW, NOW), Seen::New);
+    // All records are ahead: that of an earlier request is not remembered, and no others are forgotten for it.
+    let ahead_only = table(&memory_for(2));
+    (1..3).for_each(|at| assert_eq!(add(&ahead_only, &dated(at, ahead), at), 0));
+    assert_eq!((add(&ahead_only, &dated(3, NOW), 3), ahead_only.len()), (1, 2));
+    assert_eq!(ahead_only.seen(&dated(3, NOW), ROW, NOW), Seen::TooOld);
+    assert_eq!(ahead_only.seen(&dated(4, NOW + 1), ROW, NOW), Seen::New);
+    // A repetition without a date would count again.
+    assert_eq!(add(&ahead_only, &nonce(4), 4), 1);
+    assert!(is_known(&ahead_only, &nonce(4)));
+}
+
+#[test]
+fn a_dated_request_never_counts_twice() {
+    let memory = memory_for(5);
+    let mut table = table(&memory);
+    let start = |at: u64| NOW + (at * 7_919 % 101) as i64 * SECOND / 2;
+    for at in 1..200 {
+        let token = dated(at, start(at));
+        if table.seen(&token, ROW, NOW) == Seen::New {
+            add(&table, &token, at);
+            let repeated = table.seen(&token, ROW, NOW);
+            assert!(matches!(repeated, Seen::Before(_) | Seen::TooOld), "{at}: {repeated:?}");
+        }
+        let known = |at: &u64| table.seen(&dated(*at, start(*at)), ROW, NOW) == Seen::New;
+        assert_eq!((1..=at).find(known), None, "{at}");
+        assert!(memory.0.used() <= 5 * RECORD_BYTES);
+        // Its manifest keeps all of that.
+        if at % 20 == 0 {
+            let stored = table.stored(SeqNo(at), NOW);
+            drop(std::mem::replace(&mut table, self::table(&memory)));
+            table = TokenTable::load(TABLET, stored.as_ref(), &memory).unwrap();
+        }
+    }
+}
+
 /// Tables that are loaded take more than the share, but a table only replaces its own records then.
 #[test]
 fn others_do_not_lose_records_while_a_tablet_is_replaced() {
