@@ -127,7 +127,7 @@ mod tests {
             }
             bytes.push(memory.bytes());
         }
-        panic!("a row that never fits is read again for ever: {bytes:?}");
+        unreachable!("a row that never fits is read again for ever: {bytes:?}");
     }
 
     #[tokio::test(start_paused = true)]
