@@ -49,6 +49,8 @@ mod sweeping;
 mod tablet_answers;
 mod tablet_calls;
 mod term;
+#[cfg(test)]
+mod testing;
 
 pub use admin::ClusterAdmin;
 pub use archiving::Archiving;

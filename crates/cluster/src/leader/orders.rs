@@ -105,8 +105,7 @@ impl Orders {
             Order::Close { tablet, owner } => {
                 let of = leader.clone();
                 self.run_once(leader, Task::Tablet(tablet), async move {
-                    let closed = of.close(owner.server, tablet, owner.epoch, Closing::HandOver).await;
-                    of.note("closing a tablet", owner.server, closed);
+                    of.note("closing a tablet", owner.server, of.hand_over(tablet, owner).await);
                 });
             }
             Order::Abandon { tablet, server } => {
@@ -391,9 +390,18 @@ impl Leader {
         outcomes.into_iter().collect()
     }
 
+    /// Has an owner give a tablet up, if another server can get it: without the coordinator nobody would have it.
+    async fn hand_over(&self, tablet: TabletId, owner: Owner) -> ServiceResult<()> {
+        self.confirm_term().await?;
+        self.close(owner.server, tablet, owner.epoch, Closing::HandOver).await
+    }
+
     async fn close(&self, server: ServerId, tablet: TabletId, epoch: Epoch, closing: Closing) -> ServiceResult<()> {
         let request = Request::Close { tablet, epoch, closing };
         let closed: ServiceResult<bool> = self.local.order(self.term, server, request, CALL_WAIT).await;
         closed.map(drop)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,258 @@
+//! Servers of a cluster in one process, for tests: a coordinator and storages in memory, pipes, and a clock that goes on when all tasks
+//! wait. A test begins with `tokio::test(start_paused = true)`.
+#![allow(clippy::disallowed_methods, reason = "this is a runtime")]
+
+use crate::archiving::{Archiving, Rests};
+use crate::checking::{CheckMetrics, Checks};
+use crate::control::{ClusterControl, NewTablets};
+use crate::election;
+use crate::leader::Leader;
+use crate::local::Local;
+use crate::members::{self, Members};
+use crate::peers::Peers;
+use crate::records::ELECTION;
+use crate::roots::LogRoots;
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use stele_backup::archive::ArchiveMetrics;
+use stele_backup::{OpenDestination, Places};
+use stele_catalog::Catalog;
+use stele_client::ServiceError;
+use stele_coord::{Coord, CoordError, EmbeddedCoord, Session, Txn, TxnOutcome, Versioned, Watch, campaign};
+use stele_env::metrics::Metrics;
+use stele_env::network::Connection;
+use stele_env::{BlockingWork, Env, Priority, Runtime};
+use stele_peer::PeerServer;
+use stele_sstable::Cache;
+use stele_storage::Storage;
+use stele_storage::memory::MemoryStorage;
+use stele_tabletserver::{SealedLogs, ServerOptions, SharedRoots, TabletServer};
+use stele_types::{ErrorKind, ServerId};
+use tokio::time::Instant;
+
+/// The number of the cluster.
+pub(crate) const CLUSTER: [u8; 16] = [7; 16];
+
+/// Servers by their addresses.
+type Listening = Arc<Mutex<BTreeMap<String, Arc<PeerServer>>>>;
+
+/// The runtime of all servers.
+struct Pipes {
+    origin: Instant,
+    random: AtomicU64,
+    listening: Listening,
+}
+
+impl Runtime for Pipes {
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    fn wall_micros(&self) -> i64 {
+        i64::try_from(self.now().as_micros()).unwrap_or(i64::MAX)
+    }
+
+    fn random_u64(&self) -> u64 {
+        self.random.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(duration))
+    }
+
+    fn spawn(&self, _: Priority, _: &'static str, task: BoxFuture<'static, ()>) {
+        tokio::spawn(task);
+    }
+
+    fn run_blocking(&self, work: BlockingWork) {
+        work();
+    }
+
+    fn connect(&self, address: &str) -> BoxFuture<'static, io::Result<Connection>> {
+        let server = self.listening.lock().get(address).cloned();
+        Box::pin(async move {
+            let server = server.ok_or(io::ErrorKind::ConnectionRefused)?;
+            let (here, there) = tokio::io::duplex(64 << 10);
+            // It ends with an error when the caller goes away.
+            tokio::spawn(async move { drop(server.serve(there, futures::future::pending()).await) });
+            Ok(Box::new(here) as Connection)
+        })
+    }
+}
+
+/// A coordinator that can be out of reach.
+pub(crate) struct Reached {
+    inner: Arc<dyn Coord>,
+    pub(crate) is_away: AtomicBool,
+}
+
+impl Reached {
+    fn check(&self) -> Result<(), CoordError> {
+        match self.is_away.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(CoordError::Unavailable {
+                message: "it is away".to_owned(),
+            }),
+        }
+    }
+}
+
+#[async_trait]
+impl Coord for Reached {
+    async fn get(&self, key: &str) -> Result<Option<Versioned>, CoordError> {
+        self.check()?;
+        self.inner.get(key).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<(String, Versioned)>, CoordError> {
+        self.check()?;
+        self.inner.list(prefix).await
+    }
+
+    async fn txn(&self, txn: Txn) -> Result<TxnOutcome, CoordError> {
+        self.check()?;
+        self.inner.txn(txn).await
+    }
+
+    async fn watch(&self, prefix: &str) -> Result<Watch, CoordError> {
+        self.inner.watch(prefix).await
+    }
+
+    async fn session(&self, ttl: Duration) -> Result<Session, CoordError> {
+        self.check()?;
+        self.inner.session(ttl).await
+    }
+}
+
+/// The logs of all servers, which take some time to be claimed.
+pub(crate) struct Roots {
+    env: Env,
+    wait: Duration,
+    all: Mutex<BTreeMap<ServerId, Arc<MemoryStorage>>>,
+}
+
+impl Roots {
+    pub(crate) fn new(env: Env, wait: Duration) -> Arc<Roots> {
+        Arc::new(Roots {
+            env,
+            wait,
+            all: Mutex::default(),
+        })
+    }
+}
+
+#[async_trait]
+impl SealedLogs for Roots {
+    async fn open(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>> {
+        Ok(self.all.lock().entry(server).or_default().clone())
+    }
+}
+
+#[async_trait]
+impl LogRoots for Roots {
+    async fn take_over(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>> {
+        self.env.sleep(self.wait).await;
+        self.open(server).await
+    }
+}
+
+/// There are no backups.
+pub(crate) fn no_destinations() -> OpenDestination {
+    Arc::new(|_, _| Box::pin(async { Err(ServiceError::new(ErrorKind::Unimplemented, "no backups")) }))
+}
+
+/// No log is archived.
+pub(crate) fn no_archive() -> Archiving {
+    Archiving {
+        places: Places::new(no_destinations()),
+        own: None,
+        metrics: ArchiveMetrics::new(&Metrics::new()),
+    }
+}
+
+/// A cluster.
+pub(crate) struct World {
+    pub(crate) env: Env,
+    pub(crate) reached: Arc<Reached>,
+    pub(crate) coord: Arc<dyn Coord>,
+    pub(crate) data: Arc<dyn Storage>,
+    pub(crate) roots: Arc<Roots>,
+}
+
+impl World {
+    pub(crate) async fn new() -> World {
+        let env = Env::new(Arc::new(Pipes {
+            origin: Instant::now(),
+            random: AtomicU64::new(1),
+            listening: Listening::default(),
+        }));
+        let inner = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await;
+        let reached = Arc::new(Reached {
+            inner: inner.expect("opened"),
+            is_away: AtomicBool::new(false),
+        });
+        World {
+            coord: reached.clone(),
+            reached,
+            data: MemoryStorage::new(),
+            roots: Roots::new(env.clone(), Duration::ZERO),
+            env,
+        }
+    }
+
+    /// A server that follows the coordinator.
+    pub(crate) async fn follow(&self, server: u32) -> Arc<Local> {
+        let roots = SharedRoots {
+            data: self.data.clone(),
+            log: MemoryStorage::new(),
+            sealed: self.roots.clone(),
+            moments: None,
+        };
+        let (env, cache, metrics) = (self.env.clone(), Arc::new(Cache::new(1 << 20)), Metrics::new());
+        let options = ServerOptions::for_memory(64 << 20);
+        let tablets = TabletServer::join(env.clone(), roots, ServerId(server), cache, options, &metrics).await;
+        let tablets = tablets.expect("started");
+        let members = Members::follow(self.coord.clone(), &env, CLUSTER)
+            .await
+            .expect("listed");
+        let (catalog, follower) = Catalog::follow(self.coord.clone()).await.expect("listed");
+        let own = members::identity(CLUSTER, ServerId(server));
+        let peers = Peers::new(env.clone(), tablets.pool().clone(), own, members.clone());
+        let local = Local::new(env.clone(), (catalog, members), peers, tablets);
+        env.spawn("catalog", follower.run(env.clone(), local.clone()));
+        local
+    }
+
+    /// A term of a server, whose rounds have not begun.
+    pub(crate) async fn elect(&self, local: &Arc<Local>) -> Arc<Leader> {
+        let session = self.coord.session(Duration::from_secs(3600)).await.expect("begun");
+        let own = local.peers.own();
+        let elected = campaign(&*self.coord, ELECTION, &session, election::value(own)).await;
+        let leadership = elected.expect("elected");
+        let (fence, term) = (leadership.fence(), leadership.version());
+        let homes = Arc::new(NewTablets::default());
+        let catalog = local
+            .catalog
+            .lead(fence.clone(), homes.clone())
+            .await
+            .expect("it leads");
+        let of_term = (catalog.clone(), homes, term);
+        let control = ClusterControl::new(local.clone(), self.coord.clone(), self.data.clone(), of_term);
+        let of_coord = (self.coord.clone(), fence.clone());
+        let rests = Rests::new(self.env.clone(), of_coord, (no_archive(), None), (own, None));
+        Leader::new(
+            local.clone(),
+            (self.coord.clone(), catalog),
+            control,
+            (self.roots.clone(), self.data.clone(), rests),
+            (fence, term),
+            Checks::new(CheckMetrics::new(&Metrics::new())),
+        )
+    }
+}
