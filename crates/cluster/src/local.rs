@@ -116,7 +116,8 @@ impl Local {
     }
 
     /// Opens tablets that are assigned to this server.
-    pub(crate) async fn open(&self, assignments: Vec<Assignment>) -> Vec<Outcome> {
+    pub(crate) async fn open(&self, mut assignments: Vec<Assignment>) -> Vec<Outcome> {
+        self.bring_up_to_date(&mut assignments);
         let mut outcomes: Vec<Outcome> = vec![Ok(()); assignments.len()];
         let (mut places, mut wanted) = (Vec::new(), Vec::new());
         for (place, assignment) in assignments.into_iter().enumerate() {
@@ -140,6 +141,20 @@ impl Local {
             outcomes[place] = outcome(result);
         }
         outcomes
+    }
+
+    /// Gives assignments the schemas of the catalog here where those are newer. A call may wait while a server starts. A schema that
+    /// changes meanwhile is in its first listing of the catalog, and the server is told of later ones only.
+    fn bring_up_to_date(&self, assignments: &mut [Assignment]) {
+        let view = self.catalog.view();
+        let tables = view.tables.values();
+        let schemas: BTreeMap<_, _> = tables.map(|table| (table.schema.id, &table.schema)).collect();
+        for assignment in assignments {
+            let known = schemas.get(&assignment.schema.id);
+            if let Some(newer) = known.filter(|known| known.version > assignment.schema.version) {
+                assignment.schema = Arc::clone(newer);
+            }
+        }
     }
 
     fn begin(&self, assignment: &Assignment) -> ServiceResult<()> {
@@ -373,3 +388,6 @@ impl ControlService for Control {
         answered.unwrap_or_else(|_| Err(ServiceError::new(ErrorKind::Aborted, "the server stopped")))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,42 @@
+use super::*;
+use crate::testing::World;
+use stele_types::{Durability, RowRange, TableId, TableName};
+
+const TABLET: TabletId = TabletId(7);
+
+fn schema() -> TableSchema {
+    TableSchema::new(TableId(1), TableName::new("n", "t"))
+}
+
+fn all_rows() -> Vec<(TabletId, RowRange)> {
+    vec![(TABLET, RowRange::all())]
+}
+
+/// The call waited until the server served its port, and the table was changed meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_tablet_is_opened_with_the_schema_of_the_catalog_if_that_is_newer() {
+    let world = World::new().await;
+    let maker = world.follow(1).await;
+    let made = maker.server.create_tablets(Arc::new(schema()), all_rows()).await;
+    made.expect("made");
+    let tables = Catalog::load(world.coord.clone()).await.expect("loaded");
+    tables.create_table(schema(), all_rows()).await.expect("created");
+    let changed = TableSchema {
+        version: 2,
+        durability: Some(Durability::Flush),
+        ..schema()
+    };
+    let changed = tables.update_schema(changed, |_| async {}).await;
+    drop(changed.expect("changed"));
+    let member = world.follow(2).await;
+    let assignment = Assignment {
+        tablet: TABLET,
+        epoch: Epoch(2),
+        schema: Arc::new(schema()),
+        logs: Vec::new(),
+        streams: BTreeMap::new(),
+    };
+    assert_eq!(member.open(vec![assignment]).await, [Ok(())]);
+    let served = member.server.served(TABLET).expect("served");
+    assert_eq!(served.tablet.schema().version, 2);
+}
