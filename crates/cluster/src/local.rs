@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stele_access::Forwarded;
 use stele_catalog::{Catalog, SchemaListener};
@@ -54,6 +55,8 @@ pub(crate) struct Local {
     leader: Mutex<Option<Arc<dyn LeaderCalls>>>,
     /// The newest term of a leader that has called.
     term: Mutex<u64>,
+    /// It is being found out whether tablets that were abandoned here are dropped.
+    forgetting: AtomicBool,
 }
 
 impl Local {
@@ -76,6 +79,7 @@ impl Local {
             closed: Mutex::default(),
             leader: Mutex::new(None),
             term: Mutex::new(0),
+            forgetting: AtomicBool::new(false),
         })
     }
 
@@ -281,6 +285,40 @@ impl Local {
         })
     }
 
+    /// Lets go of the records of abandoned tablets that the catalog does not have any more: no server replays them. A drop may not
+    /// have reached this server, and the leader has such a tablet abandoned afterwards.
+    fn forget_dropped(self: &Arc<Self>) {
+        let abandoned = self.unknown_of(self.server.abandoned_tablets());
+        if abandoned.is_empty() || self.forgetting.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let local = self.clone();
+        self.env.spawn("dropped tablets", async move {
+            // The catalog here may be behind: a tablet that was abandoned had its record before.
+            match local.catalog.catch_up().await {
+                Ok(()) => {
+                    let dropped = local.unknown_of(abandoned);
+                    tracing::debug!(?dropped, "the records of dropped tablets need not be retained");
+                    local.server.forget_abandoned(&dropped);
+                }
+                Err(error) => tracing::debug!(%error, "it is not known yet whether abandoned tablets are dropped"),
+            }
+            local.forgetting.store(false, Ordering::Relaxed);
+        });
+    }
+
+    /// Those among some tablets that the catalog here does not have.
+    fn unknown_of(&self, mut tablets: Vec<TabletId>) -> Vec<TabletId> {
+        tablets.retain(|tablet| self.catalog.owner_of(*tablet).is_none());
+        if !tablets.is_empty() {
+            let view = self.catalog.view();
+            let known = view.tables.values().flat_map(|table| table.tablets());
+            let known: BTreeSet<TabletId> = known.map(|tablet| tablet.id).collect();
+            tablets.retain(|tablet| !known.contains(tablet));
+        }
+        tablets
+    }
+
     async fn catch_up(&self, revision: u64) -> ServiceResult<()> {
         let waiting = self.catalog.wait_applied(revision);
         self.env.timeout(CATCH_UP_WAIT, waiting).await.map_err(|_| {
@@ -296,6 +334,7 @@ impl Local {
         self.check_term(call.term)?;
         match call.request {
             Request::Report(known) => {
+                self.forget_dropped();
                 let report = self.report().await?;
                 codec::encode(&self.reporting.shorten(report, known, self.env.now()))
             }

@@ -390,6 +390,19 @@ impl TabletServer {
         self.replacements.coming()
     }
 
+    /// Tablets that left without a flush: the log retains their records for their next owners.
+    pub fn abandoned_tablets(&self) -> Vec<TabletId> {
+        self.parts.tablets.abandoned()
+    }
+
+    /// Lets go of the records of abandoned tablets that no server replays.
+    pub fn forget_abandoned(&self, tablets: &[TabletId]) {
+        for tablet in tablets {
+            self.parts.tablets.forget_abandoned(*tablet);
+        }
+        self.parts.flushes.wake();
+    }
+
     /// The log, for its archive; `None` if it is not archived.
     pub fn archived_log(&self) -> Option<ArchivedLog> {
         let clock = self.parts.options.log_clock.clone()?;

@@ -188,6 +188,11 @@ impl Tablets {
         self.abandoned.write().remove(&tablet);
     }
 
+    /// The tablets whose records the log retains for another server.
+    pub(crate) fn abandoned(&self) -> Vec<TabletId> {
+        self.abandoned.read().iter().copied().collect()
+    }
+
     /// Whether files hold everything of a tablet up to a sequence number, so that the log need not.
     pub(crate) fn is_flushed(&self, tablet: TabletId, seq: SeqNo) -> bool {
         let tablets = self.all.read();

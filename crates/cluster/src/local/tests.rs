@@ -40,3 +40,32 @@ async fn a_tablet_is_opened_with_the_schema_of_the_catalog_if_that_is_newer() {
     let served = member.server.served(TABLET).expect("served");
     assert_eq!(served.tablet.schema().version, 2);
 }
+
+/// The call that drops it did not reach the server, and the next round has the server abandon it.
+#[tokio::test(start_paused = true)]
+async fn the_log_retains_nothing_of_an_abandoned_tablet_that_is_dropped() {
+    let world = World::new().await;
+    let tables = Catalog::load(world.coord.clone()).await.expect("loaded");
+    tables.create_table(schema(), all_rows()).await.expect("created");
+    let member = world.follow(1).await;
+    let made = member.server.create_tablets(Arc::new(schema()), all_rows()).await;
+    made.expect("made");
+    let closed = member.close(TABLET, Epoch(1), Closing::Abandon).await;
+    closed.expect("abandoned");
+    let report = || async {
+        let call = Call {
+            term: 0,
+            request: Request::Report(0),
+        };
+        drop(member.answer(call).await.expect("reported"));
+        world.env.sleep(Duration::from_secs(1)).await;
+        member.server.abandoned_tablets()
+    };
+    assert_eq!(report().await, [TABLET], "its next owner replays the log");
+    tables.delete_table(&schema().name).await.expect("dropped");
+    world.env.sleep(Duration::from_secs(1)).await;
+    world.reached.is_away.store(true, Ordering::Relaxed);
+    assert_eq!(report().await, [TABLET], "the catalog here may be behind");
+    world.reached.is_away.store(false, Ordering::Relaxed);
+    assert!(report().await.is_empty());
+}
