@@ -17,6 +17,10 @@ use stele_types::ServerId;
 /// Pause between two probes of the leader.
 const PROBE_INTERVAL: Duration = Duration::from_millis(300);
 
+/// Probes of a leader that answers until its record is read again: another may lead by then, while the process of the former one goes
+/// on. Three seconds: the coordinator is asked rarely, and the death of the other one is found long before its session ends.
+const PROBES_PER_READING: u32 = 10;
+
 /// The value of the record of a leader.
 pub(crate) fn value(server: ServerId) -> Bytes {
     Bytes::from(server.0.to_string())
@@ -72,23 +76,24 @@ async fn remove(coord: &dyn Coord, record: &Versioned) -> Result<(), CoordError>
 /// Probes the leader from time to time, and removes its record when its process is gone.
 pub(crate) async fn watch_leader(local: Arc<Local>, coord: Arc<dyn Coord>) {
     let mut known: Option<Versioned> = None;
-    let mut failed = false;
+    let mut answers = 0;
     loop {
         local.env.sleep(PROBE_INTERVAL).await;
-        // The record is read again only when there is a reason: the coordinator is not asked three times a second.
-        if known.is_none() || failed {
+        // The record is read again only when there is a reason: servers that follow do not ask the coordinator three times a second.
+        if known.is_none() || answers == 0 {
             known = leader(&*coord, ELECTION).await.ok().flatten();
         }
         let Some(record) = &known else { continue };
         let Some(suspect) = server_of(record).filter(|server| *server != local.peers.own()) else {
+            answers = 0;
             continue;
         };
-        failed = match local.peers.probe(suspect).await {
-            Probe::Answered => false,
-            Probe::Silent => true,
+        answers = match local.peers.probe(suspect).await {
+            Probe::Answered => (answers + 1) % PROBES_PER_READING,
+            Probe::Silent => 0,
             Probe::Gone => {
                 depose(&local, &*coord, suspect, record).await;
-                true
+                0
             }
         };
     }
@@ -111,6 +116,7 @@ async fn depose(local: &Local, coord: &dyn Coord, suspect: ServerId, record: &Ve
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::World;
     use async_trait::async_trait;
     use parking_lot::Mutex;
     use stele_coord::{EmbeddedCoord, Session, TxnOutcome, Watch, campaign};
@@ -197,5 +203,42 @@ mod tests {
             campaign(&*coord, ELECTION, &session, value(ServerId(1))),
         );
         again.await.expect("does not wait for itself").expect("elected");
+    }
+    /// The former leader has resigned: its process goes on, and answers.
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_follows_a_living_one_is_deposed_when_its_process_is_gone() {
+        let world = World::new().await;
+        for server in 1..=3 {
+            world.note_member(server).await;
+        }
+        let watching = world.follow(1).await;
+        world.serve(2, &world.follow(2).await);
+        let lead = |server| world.put(election_key(ELECTION), value(ServerId(server)));
+        lead(2).await;
+        let watch = watch_leader(watching.clone(), world.coord.clone());
+        world.env.spawn("leader's watch", watch);
+        world.env.sleep(Duration::from_secs(2)).await;
+        assert_eq!(current(&*world.coord).await, Some(ServerId(2)), "it answers");
+        lead(3).await;
+        world.env.sleep(Duration::from_secs(8)).await;
+        assert_eq!(current(&*world.coord).await, None, "long before its session ends");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_follows_this_server_is_deposed_when_its_process_is_gone() {
+        let world = World::new().await;
+        for server in 1..=2 {
+            world.note_member(server).await;
+        }
+        let watching = world.follow(1).await;
+        let lead = |server| world.put(election_key(ELECTION), value(ServerId(server)));
+        lead(1).await;
+        let watch = watch_leader(watching.clone(), world.coord.clone());
+        world.env.spawn("leader's watch", watch);
+        world.env.sleep(Duration::from_secs(2)).await;
+        assert_eq!(current(&*world.coord).await, Some(ServerId(1)), "it is this server");
+        lead(2).await;
+        world.env.sleep(Duration::from_secs(4)).await;
+        assert_eq!(current(&*world.coord).await, None, "long before its session ends");
     }
 }

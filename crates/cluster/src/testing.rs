@@ -7,10 +7,10 @@ use crate::checking::{CheckMetrics, Checks};
 use crate::control::{ClusterControl, NewTablets};
 use crate::election;
 use crate::leader::Leader;
-use crate::local::Local;
+use crate::local::{Control, Local};
 use crate::members::{self, Members};
 use crate::peers::Peers;
-use crate::records::ELECTION;
+use crate::records::{self, ELECTION, SERVERS, ServerRecord};
 use crate::roots::LogRoots;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
@@ -23,8 +23,8 @@ use std::time::Duration;
 use stele_backup::archive::ArchiveMetrics;
 use stele_backup::{OpenDestination, Places};
 use stele_catalog::Catalog;
-use stele_client::ServiceError;
-use stele_coord::{Coord, CoordError, EmbeddedCoord, Session, Txn, TxnOutcome, Versioned, Watch, campaign};
+use stele_client::{ServiceError, TabletService};
+use stele_coord::{Coord, CoordError, EmbeddedCoord, Session, Txn, TxnOutcome, Versioned, Watch, Write, campaign};
 use stele_env::metrics::Metrics;
 use stele_env::network::Connection;
 use stele_env::{BlockingWork, Env, Priority, Runtime};
@@ -183,14 +183,16 @@ pub(crate) struct World {
     pub(crate) coord: Arc<dyn Coord>,
     pub(crate) data: Arc<dyn Storage>,
     pub(crate) roots: Arc<Roots>,
+    listening: Listening,
 }
 
 impl World {
     pub(crate) async fn new() -> World {
+        let listening = Listening::default();
         let env = Env::new(Arc::new(Pipes {
             origin: Instant::now(),
             random: AtomicU64::new(1),
-            listening: Listening::default(),
+            listening: listening.clone(),
         }));
         let inner = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await;
         let reached = Arc::new(Reached {
@@ -202,8 +204,28 @@ impl World {
             reached,
             data: MemoryStorage::new(),
             roots: Roots::new(env.clone(), Duration::ZERO),
+            listening,
             env,
         }
+    }
+
+    /// Puts a record into the coordinator.
+    pub(crate) async fn put(&self, key: String, value: bytes::Bytes) {
+        let put = Txn {
+            conditions: Vec::new(),
+            writes: vec![Write::Put { key, value }],
+        };
+        let _ = self.coord.txn(put).await.expect("put");
+    }
+
+    /// Has a server known as a member, whose process is there only if it is [served](World::serve).
+    pub(crate) async fn note_member(&self, server: u32) {
+        let record = ServerRecord {
+            peer: format!("server-{server}"),
+            ..ServerRecord::default()
+        };
+        let key = records::key(SERVERS, ServerId(server));
+        self.put(key, records::encode(&record)).await;
     }
 
     /// A server that follows the coordinator.
@@ -227,6 +249,21 @@ impl World {
         let local = Local::new(env.clone(), (catalog, members), peers, tablets);
         env.spawn("catalog", follower.run(env.clone(), local.clone()));
         local
+    }
+
+    /// Has a server answer others.
+    pub(crate) fn serve(&self, server: u32, local: &Arc<Local>) {
+        let own = members::identity(CLUSTER, ServerId(server));
+        let tablets: Arc<dyn TabletService> = local.server.clone();
+        let control = Control {
+            local: local.clone(),
+            forwarded: None,
+        };
+        let peers = PeerServer::new(self.env.clone(), local.server.pool(), own, tablets);
+        let peers = peers.with_control(Arc::new(control));
+        self.listening
+            .lock()
+            .insert(format!("server-{server}"), Arc::new(peers));
     }
 
     /// A term of a server, whose rounds have not begun.
