@@ -197,6 +197,7 @@ pub async fn join(
     metrics: &Metrics,
 ) -> Result<ClusterNode, JoinError> {
     let member = members::begin(&*coord, options.session, options.agreed.cluster).await?;
+    let joining = session::keep_while_joining(&env, &member.session);
     let life = OwnLife::begin(&env, &*coord, &options.archiving).await?;
     let server_options = ServerOptions {
         log_clock: life.as_ref().map(|life| life.clock.clone()),
@@ -239,6 +240,7 @@ pub async fn join(
     env.spawn("catalog", follower.run(env.clone(), local.clone()));
     let started_micros = record.started_micros;
     let given_up = keep_session(&env, &coord, &member, (record, &lease));
+    drop(joining);
     let leased: Arc<dyn TabletService> = Arc::new(Leased {
         tablets: server.clone(),
         lease,
@@ -373,3 +375,6 @@ impl stele_tabletserver::SealedLogs for Sealed {
         self.0.open(server).await
     }
 }
+
+#[cfg(test)]
+mod tests;

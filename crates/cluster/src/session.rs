@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_coord::{Condition, Coord, CoordError, Session, Txn, TxnOutcome, Versioned, Write};
 use stele_env::Env;
+use tokio::sync::oneshot;
 
 /// Pause after a failure.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -23,6 +24,29 @@ impl CurrentSession {
     pub(crate) fn get(&self) -> Session {
         self.0.read().clone()
     }
+}
+
+/// Keeps a session alive until the result is dropped. A server may take longer to join than its session lives: it claims a log, and
+/// reads the catalog.
+pub(crate) fn keep_while_joining(env: &Env, session: &Session) -> oneshot::Sender<()> {
+    let (joining, joined) = oneshot::channel();
+    let (clock, session) = (env.clone(), session.clone());
+    env.spawn("session of a start", async move {
+        let renew = async {
+            loop {
+                clock.sleep(session.ttl() / 4).await;
+                if let Err(error) = session.keep_alive().await {
+                    tracing::warn!(%error, "the session is not renewed; it is tried again");
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = joined => {}
+            () = renew => {}
+        }
+    });
+    joining
 }
 
 /// Keeps a server a member. Completes when it was given up: its log is sealed, or its record is gone for another reason.
