@@ -21,6 +21,7 @@ use replacing::Replacing;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stele_assignment::{Assignment, Owner};
 use stele_catalog::{Catalog, Homes, Reassignment};
@@ -56,6 +57,8 @@ pub(crate) struct ClusterControl {
     replacing: Replacing,
     /// Snapshots that are being taken, until the catalog names them or never will.
     taking: Mutex<BTreeSet<SnapshotId>>,
+    /// The term is over.
+    ended: AtomicBool,
 }
 
 impl ClusterControl {
@@ -74,7 +77,17 @@ impl ClusterControl {
             homes,
             replacing: Replacing::default(),
             taking: Mutex::default(),
+            ended: AtomicBool::new(false),
         })
+    }
+
+    /// Notes that the term is over: another leader tells servers the outcome of replacements.
+    pub(crate) fn end_term(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// Tablets that a change under way may come to name.

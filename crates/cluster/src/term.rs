@@ -203,13 +203,14 @@ async fn lead(
     );
     local.set_leader(Some(Arc::new(Term {
         master,
-        control,
+        control: control.clone(),
         leader,
         backups: backups.clone(),
     })));
     let outcome = until_over(local, &**coord, leadership).await;
     backups.end_term();
     archives.end();
+    control.end_term();
     let _ = end.send(());
     outcome
 }

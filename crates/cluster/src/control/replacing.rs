@@ -130,14 +130,13 @@ impl ClusterControl {
             Some(self.tell_outcome(server, (first, number), committed))
         });
         futures::future::join_all(told).await;
-        if !committed {
-            self.homes.forget(&new);
-        }
+        // The catalog has them by now, or never will. It may have replaced them again before anybody asks which ones are coming.
+        self.homes.forget(&new);
         self.replacing.all.lock().remove(&first);
     }
 
     /// Tells a server the outcome of a preparation until it knows, or is no member any more: then its tablets get other owners,
-    /// by the catalog.
+    /// by the catalog. After the term the next leader tells it.
     async fn tell_outcome(&self, server: ServerId, (first, number): (TabletId, u64), committed: bool) {
         loop {
             let end = Request::EndPreparation {
@@ -156,7 +155,7 @@ impl ClusterControl {
                     tracing::warn!(%server, tablet = %first, %error, "the outcome of a replacement is not told yet")
                 }
             }
-            if !self.local.members.view().servers.contains_key(&server) {
+            if self.has_ended() || !self.local.members.view().servers.contains_key(&server) {
                 return;
             }
             self.local.env.sleep(PAUSE).await;
@@ -168,3 +167,6 @@ impl ClusterControl {
 fn is_of_later_term(error: &ServiceError) -> bool {
     error.kind == ErrorKind::FailedPrecondition
 }
+
+#[cfg(test)]
+mod tests;
