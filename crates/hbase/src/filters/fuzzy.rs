@@ -130,14 +130,14 @@ impl FuzzyKey {
         } else {
             (1, u8::MAX, 0)
         };
+        let fixed = |at: usize| self.fixed.get(at).copied().unwrap_or_default();
         let mut next = self.bytes.clone();
         next.resize(row.len().max(next.len()), 0);
         if reversed {
-            next.iter_mut()
-                .filter(|byte| **byte == 0)
-                .for_each(|byte| *byte = u8::MAX);
+            // HBase also replaces the fixed bytes that are zero, and then may end the scan before the rows of such a key.
+            let free = next.iter_mut().enumerate().filter(|(at, _)| !fixed(*at));
+            free.for_each(|(_, byte)| *byte = u8::MAX);
         }
-        let fixed = |at: usize| self.fixed.get(at).copied().unwrap_or_default();
         let mut last_free = None;
         let mut passed = false;
         for (at, (byte, &stored)) in next.iter_mut().zip(row).enumerate() {
@@ -167,11 +167,11 @@ impl FuzzyKey {
             }
         }
         next.truncate(self.significant().max(last_free.map_or(0, |at| at + 1)));
-        if reversed {
-            after_prefix(&next).map(Vec::from)
-        } else {
-            Some(next)
+        if !reversed {
+            return Some(next);
         }
+        // No row comes after all that begin with 0xFF bytes. The row itself is no place to go on at, and the key stays in use.
+        Some(after_prefix(&next).map_or_else(|| row.to_vec(), Vec::from))
     }
 
     /// Length of the key without free bytes at its end.

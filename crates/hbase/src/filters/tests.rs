@@ -1,6 +1,7 @@
 //! Filters as HBase evaluates them.
 
 mod decoding;
+mod fuzzy;
 mod meanings;
 mod narrowing;
 mod recorded;
