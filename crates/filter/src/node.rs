@@ -6,7 +6,7 @@ use crate::pushdown::{QualifierRange, TimestampBounds, above, below};
 use crate::re2::Pattern;
 use bytes::Bytes;
 use std::ops::Bound;
-use stele_types::{Cell, FamilyId};
+use stele_types::{Cell, CellKind, FamilyId};
 
 /// One step of evaluation. Nested chains are flattened, members without effect are removed, and neighbouring tests of
 /// cells are one step.
@@ -167,12 +167,22 @@ impl RowTest {
     }
 }
 
+/// Whether a cell is the tombstone of a row, which only raw reads return. It hides cells of every family: a read of one family that
+/// lacks it returns deleted cells as if they were not.
+fn is_of_all_families(cell: &Cell) -> bool {
+    cell.kind == CellKind::DeleteRow
+}
+
 impl CellTest {
     pub(crate) fn admits(&self, cell: &Cell) -> bool {
         match self {
-            CellTest::Families(families) => families.binary_search(&cell.family).is_ok(),
+            CellTest::Families(families) => {
+                families.binary_search(&cell.family).is_ok() || !families.is_empty() && is_of_all_families(cell)
+            }
             CellTest::Qualifier(pattern) => pattern.is_match(&cell.qualifier),
-            CellTest::Columns(family, range) => *family == cell.family && range.contains(&cell.qualifier),
+            CellTest::Columns(family, range) => {
+                *family == cell.family && range.contains(&cell.qualifier) || is_of_all_families(cell)
+            }
             CellTest::Timestamps(bounds) => bounds.contains(cell.timestamp),
             CellTest::Value(pattern) => pattern.is_match(&cell.value),
             CellTest::ValueRange(start, end) => above(start, &cell.value) && below(end, &cell.value),

@@ -68,9 +68,19 @@ fn a_deleted_row_is_one_delete_of_each_selected_family() {
         };
         let selection = Selection::new(&schema, &wanted).ok().unwrap();
         // Repeated deletes at one time are one.
-        let mut cells: Vec<Cell> = std::iter::repeat_n(tombstone(9), 1_000).chain([tombstone(5)]).collect();
+        let put = Cell::put(FamilyId(1), Bytes::from_static(b"q"), Timestamp(4), Bytes::new());
+        let tombstones = std::iter::repeat_n(tombstone(9), 1_000).chain([tombstone(5)]);
+        let mut cells: Vec<Cell> = tombstones.chain([put]).collect();
+        if let Some(filter) = selection.pushdown(&schema) {
+            let filter = filter.compile(&schema).unwrap();
+            cells = filter.apply(b"r", cells, &mut || 0.5).unwrap();
+        }
         selection.apply(&schema, &mut cells);
-        assert_eq!(cells.len(), 2 * families);
+        let of_family = cells.iter().filter(|cell| cell.family == FamilyId(1));
+        let found: Vec<_> = of_family.map(|cell| (cell.kind, cell.timestamp.0)).collect();
+        let delete = CellKind::DeleteFamily;
+        assert_eq!(found, [(delete, 9), (delete, 5), (CellKind::Put, 4)]);
+        assert_eq!(cells.len(), 2 * families + 1);
     }
 }
 

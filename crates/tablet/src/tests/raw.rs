@@ -5,14 +5,22 @@ use crate::Tablet;
 use crate::scan::{ScanSpec, TabletScanner};
 use bytes::Bytes;
 use futures::poll;
+use std::ops::Bound;
 use std::pin::pin;
 use std::sync::Arc;
-use stele_types::{DeleteRule, FamilyId, GcRule, Mutation, RowBatch, RowSet, TableSchema, Timestamp, lifetime};
+use stele_filter::{CompiledFilter, Filter};
+use stele_types::{
+    CellKind, DeleteRule, Family, FamilyId, GcRule, Mutation, RowBatch, RowSet, TableSchema, Timestamp, lifetime,
+};
 
 fn scanner(tablet: &Arc<Tablet>) -> TabletScanner {
+    scanner_with(tablet, None)
+}
+
+fn scanner_with(tablet: &Arc<Tablet>, filter: Option<Arc<CompiledFilter>>) -> TabletScanner {
     let spec = ScanSpec {
         rows: RowSet::all(),
-        filter: None,
+        filter,
         reversed: false,
         raw: true,
         rows_limit: None,
@@ -66,6 +74,54 @@ async fn a_raw_read_returns_nothing_of_dropped_families() {
     dropped.families.clear();
     tablet.set_schema(Arc::new(dropped));
     assert_eq!(raw(&tablet).await, [5], "a tombstone of the row is of no family");
+}
+
+#[tokio::test]
+async fn a_raw_read_of_some_families_returns_tombstones_of_rows() {
+    let mut of_two = TableSchema::clone(&schema(DeleteRule::BySequence, None));
+    let family = of_two.families[&FamilyId(1)].clone();
+    of_two.families.insert(
+        FamilyId(2),
+        Family {
+            name: "g".to_owned(),
+            ..family
+        },
+    );
+    of_two.next_family = FamilyId(3);
+    let of_two = Arc::new(of_two);
+    let tablet = tablet(of_two.clone()).await;
+    let in_other = Mutation::Put {
+        family: FamilyId(2),
+        qualifier: Bytes::from_static(b"q"),
+        timestamp: Timestamp(3),
+        value: Bytes::from_static(b"v"),
+    };
+    write(
+        &tablet,
+        vec![put(1, "v"), in_other, Mutation::DeleteRow { up_to: Timestamp(5) }],
+    );
+    let range = |family: &str| Filter::ColumnRange {
+        family: family.to_owned(),
+        start: Bound::Unbounded,
+        end: Bound::Unbounded,
+    };
+    let absent = Filter::FamilyRegex(Bytes::from_static(b"x"));
+    for (filter, expected) in [
+        (range("f"), &[(CellKind::DeleteRow, 5), (CellKind::Put, 1)][..]),
+        // As the rights of a caller narrow a read.
+        (
+            Filter::FamilyRegex(Bytes::from_static(b"g")),
+            &[(CellKind::DeleteRow, 5), (CellKind::Put, 3)],
+        ),
+        (absent, &[]),
+    ] {
+        let filter = Arc::new(filter.compile(&of_two).unwrap());
+        let mut scanner = scanner_with(&tablet, Some(filter));
+        let batch = scanner.next_batch().await.unwrap();
+        let cells = batch.iter().flat_map(RowBatch::rows).flat_map(|(_, cells)| cells);
+        let found: Vec<_> = cells.map(|cell| (cell.kind, cell.timestamp.0)).collect();
+        assert_eq!(found, expected);
+    }
 }
 
 #[tokio::test]
