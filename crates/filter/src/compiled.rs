@@ -56,7 +56,7 @@ impl CompiledFilter {
     }
 
     /// Estimate of the patterns that are tried on the value of a cell: how much of the work of an evaluation values
-    /// are.
+    /// are. A pattern of very many states counts for several.
     pub fn patterns_per_value(&self) -> usize {
         self.root.value_patterns()
     }
@@ -65,6 +65,11 @@ impl CompiledFilter {
     /// in [0, 1)) for each sampling that it decides; [`evaluate`](Self::evaluate) does not repeat them.
     pub fn admits_row(&self, row: &[u8], rng: &mut dyn FnMut() -> f64) -> bool {
         !self.pushdown.no_cells && self.guards.iter().all(|guard| guard.admits(row, rng))
+    }
+
+    /// Bytes of the row's key that [`admits_row`](Self::admits_row) searches, each as often as it takes a usual pattern to read it.
+    pub fn key_bytes_searched(&self, row: &[u8]) -> usize {
+        self.guards.iter().map(|guard| guard.bytes_of(row)).sum()
     }
 
     /// The filter's result for an admitted row. Input and result are in order of family, qualifier and timestamp

@@ -115,8 +115,13 @@ impl<'a> Evaluation<'a> {
             Node::PassAll => Ok(cells),
             Node::BlockAll => Ok(Cow::Borrowed(&[])),
             Node::Sink => self.sink(cells),
-            Node::Row(test) if test.admits(self.row, self.rng) => Ok(cells),
-            Node::Row(_) => Ok(Cow::Borrowed(&[])),
+            Node::Row(test) => {
+                self.visit(test.bytes_of(self.row) / TESTED_BYTES)?;
+                match test.admits(self.row, self.rng) {
+                    true => Ok(cells),
+                    false => Ok(Cow::Borrowed(&[])),
+                }
+            }
             Node::Cells(tests) => self.test(tests, cells),
             Node::Offset(count) => Ok(skip(cells, *count)),
             Node::PerRow(count) => Ok(first(cells, *count)),
@@ -366,6 +371,15 @@ mod tests {
             // Tests that are not reached cost nothing, and neither do bytes that a comparison decides.
             assert_eq!(left(10, &tests(b"w[v-w]*", 3), &cells, owned).ok(), Some(6));
         }
+    }
+
+    #[test]
+    fn a_pattern_of_very_many_states_is_refused_for_a_large_value() {
+        let test = CellTest::Value(Pattern::compile(br"\C*a\C{1000}b\C*").unwrap());
+        let error = left(VISITS_MAX, &Node::Cells(vec![test]), &[cell(100 << 20)], true).unwrap_err();
+        assert_eq!(error.kind(), stele_types::ErrorKind::ResourceExhausted);
+        let usual = CellTest::Value(Pattern::compile(br"[a-u]\C*").unwrap());
+        assert!(left(VISITS_MAX, &Node::Cells(vec![usual]), &[cell(100 << 20)], true).is_ok());
     }
 
     #[test]

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod ast;
+mod automaton_cost;
 mod cell_order;
 mod compile;
 mod compile_cache;
@@ -35,6 +36,7 @@ pub mod re2;
 mod values;
 
 pub use ast::Filter;
+pub use automaton_cost::automaton_cost;
 pub use compiled::CompiledFilter;
 pub use error::FilterError;
 pub use partial_rows::RowProgress;

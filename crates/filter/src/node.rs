@@ -120,10 +120,11 @@ impl Node {
         }
     }
 
-    /// Patterns that are tried on a value, each as often as it occurs in the tree.
+    /// Patterns that are tried on a value, each as often as it occurs in the tree, and as often as its cost says. Patterns of
+    /// qualifiers count as far as they cost more than usual ones.
     pub(crate) fn value_patterns(&self) -> usize {
         match self {
-            Node::Cells(tests) => tests.iter().filter(|test| matches!(test, CellTest::Value(_))).count(),
+            Node::Cells(tests) => tests.iter().map(CellTest::value_patterns).sum(),
             Node::Chain(members) | Node::Interleave(members) => members.iter().map(Node::value_patterns).sum(),
             Node::Condition {
                 predicate,
@@ -165,6 +166,14 @@ impl RowTest {
             RowTest::Sample(probability) => rng() < *probability,
         }
     }
+
+    /// Bytes of a row's key that a pattern reads one by one.
+    pub(crate) fn bytes_of(&self, row: &[u8]) -> usize {
+        match self {
+            RowTest::Key(pattern) => pattern.bytes_matched(row),
+            RowTest::Sample(_) => 0,
+        }
+    }
 }
 
 /// Whether a cell is the tombstone of a row, which only raw reads return. It hides cells of every family: a read of one family that
@@ -199,6 +208,14 @@ impl CellTest {
         match self {
             CellTest::Qualifier(pattern) => pattern.bytes_matched(&cell.qualifier),
             CellTest::Value(pattern) => pattern.bytes_matched(&cell.value),
+            _ => 0,
+        }
+    }
+
+    fn value_patterns(&self) -> usize {
+        match self {
+            CellTest::Value(pattern) => pattern.cost(),
+            CellTest::Qualifier(pattern) => pattern.cost() - 1,
             _ => 0,
         }
     }

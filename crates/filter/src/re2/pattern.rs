@@ -1,6 +1,7 @@
 //! Compiled patterns.
 
 use super::{Tail, Translation, translate};
+use crate::automaton_cost::automaton_cost;
 use regex::bytes::{Regex, RegexBuilder};
 
 /// Compiled form of one pattern, in memory. `PATTERN_WEIGHT_MAX` keeps ordinary patterns below it; classes with many
@@ -33,6 +34,8 @@ pub struct Pattern {
     prefix: Vec<u8>,
     rest: Rest,
     weight: usize,
+    /// Work for each byte that an automaton reads: 1 unless it may have very many states.
+    cost: usize,
 }
 
 /// How to match a subject that begins with the prefix.
@@ -78,17 +81,29 @@ impl Pattern {
             Tail::Other => match literals(pattern).as_deref() {
                 Some([only]) => {
                     let (prefix, rest) = (only.clone(), Rest::Empty);
-                    return Ok(Pattern { prefix, rest, weight });
+                    return Ok(Pattern::new(prefix, rest, weight));
                 }
                 Some(several) => Rest::OneOf(several.to_vec()),
                 None => {
                     let rest = Rest::Automaton(build(&regex, states_bytes(automata, weight))?);
                     let weight = weight.saturating_add(AUTOMATON_WEIGHT);
-                    return Ok(Pattern { prefix, rest, weight });
+                    return Ok(Pattern {
+                        cost: automaton_cost(&regex, false),
+                        ..Pattern::new(prefix, rest, weight)
+                    });
                 }
             },
         };
-        Ok(Pattern { prefix, rest, weight })
+        Ok(Pattern::new(prefix, rest, weight))
+    }
+
+    fn new(prefix: Vec<u8>, rest: Rest, weight: usize) -> Self {
+        Pattern {
+            prefix,
+            rest,
+            weight,
+            cost: 1,
+        }
     }
 
     /// Whether the whole subject matches.
@@ -111,13 +126,18 @@ impl Pattern {
     }
 
     /// Estimates the work of matching a subject in bytes: an automaton reads each byte by itself, a comparison dozens
-    /// per step.
+    /// per step. Patterns that may have very many states take longer for each byte.
     pub(crate) fn bytes_matched(&self, subject: &[u8]) -> usize {
         match &self.rest {
-            Rest::Automaton(_) if subject.starts_with(&self.prefix) => subject.len(),
+            Rest::Automaton(_) if subject.starts_with(&self.prefix) => subject.len().saturating_mul(self.cost),
             Rest::AnyButNewline if subject.starts_with(&self.prefix) => subject.len() / 16,
             _ => self.prefix.len().min(subject.len()) / 16,
         }
+    }
+
+    /// Work for each byte, as a multiple of that of a usual pattern.
+    pub(crate) fn cost(&self) -> usize {
+        self.cost
     }
 
     /// Every match begins with this.
@@ -214,6 +234,15 @@ mod tests {
                 assert_eq!(compiled.is_match(subject), expected, "{end} {automata}");
             }
         }
+    }
+
+    #[test]
+    fn many_states_are_work() {
+        let subject = vec![b'a'; 1 << 20];
+        let bytes = |pattern: &[u8]| Pattern::compile(pattern).unwrap().bytes_matched(&subject);
+        assert!(bytes(br"\C*a\C{1000}b\C*") > 50 << 20);
+        assert_eq!(bytes(br"\C*error.*(timeout|refused)\C*"), 1 << 20);
+        assert!(bytes(br"\C*") < 1 << 20);
     }
 
     #[test]

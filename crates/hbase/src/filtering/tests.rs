@@ -112,6 +112,15 @@ async fn substrings_cost_by_the_bytes_of_values() {
 }
 
 #[tokio::test]
+async fn patterns_of_very_many_states_cost_more() {
+    let value = Bytes::from(vec![b'b'; 4 << 20]);
+    let units = |text: &str| apply(&pattern(text), &mut cells(1, value.clone())).ok();
+    assert_eq!(units("error.*(timeout|refused)"), Some(1 + (4 << 20) / 64));
+    assert!(units("ERROR.{0,200}x").is_some());
+    assert_eq!(units("a.{600}b"), None, "too much work");
+}
+
+#[tokio::test]
 async fn fuzzy_keys_cost_once_for_each_row() {
     let units = |keys, count| apply(&fuzzy(keys), &mut cells(count, Bytes::new())).unwrap();
     let (few, many) = (units(10, 100), units(10_000, 100));

@@ -44,7 +44,8 @@ pub(super) enum Reading {
     Bytes,
     Decimal,
     Substring,
-    Pattern(Copied),
+    /// With the work for each byte, as a multiple of that of a usual pattern.
+    Pattern(Copied, usize),
 }
 
 impl Comparator {
@@ -142,7 +143,7 @@ impl Comparator {
     pub(super) fn reading(&self) -> Reading {
         match &self.0 {
             Kind::Decimal(_) => Reading::Decimal,
-            Kind::Pattern(pattern) => Reading::Pattern(pattern.copied()),
+            Kind::Pattern(pattern) => Reading::Pattern(pattern.copied(), pattern.cost()),
             Kind::Substring(_) => Reading::Substring,
             _ => Reading::Bytes,
         }

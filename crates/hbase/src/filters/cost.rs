@@ -29,6 +29,9 @@ pub struct Cost {
     /// Units for [`UNIT_BYTES`] of keys, and of values.
     key_texts: usize,
     value_texts: usize,
+    /// Units for as many bytes that patterns of very many states take in addition.
+    key_states: usize,
+    value_states: usize,
     /// Comparators of decimal numbers in values.
     decimals: usize,
     /// Bytes of large arguments. A cell is compared with each at most.
@@ -60,17 +63,18 @@ impl Cost {
 
     /// Counts a comparator.
     pub(super) fn add_comparator(&mut self, subject: Subject, reading: Reading) {
-        let texts = match subject {
-            Subject::Key => &mut self.key_texts,
-            Subject::Value => &mut self.value_texts,
+        let (texts, states) = match subject {
+            Subject::Key => (&mut self.key_texts, &mut self.key_states),
+            Subject::Value => (&mut self.value_texts, &mut self.value_states),
         };
         match reading {
             Reading::Bytes => {}
             Reading::Substring => *texts += SUBSTRING_UNITS,
             // No key is long enough for a number that takes time.
             Reading::Decimal => self.decimals += usize::from(subject == Subject::Value),
-            Reading::Pattern(copied) => {
+            Reading::Pattern(copied, cost) => {
                 *texts += 1;
+                *states = states.saturating_add(cost.saturating_sub(1));
                 self.patterns += 1;
                 match copied {
                     _ if subject == Subject::Key => {}
@@ -93,10 +97,13 @@ impl Cost {
             let of_cell = self.nodes + compared.min(self.argument_bytes) / UNIT_BYTES;
             units = units.saturating_add(of_cell).saturating_add(numbers);
         }
-        let texts = |bytes: usize, texts: usize| (bytes / UNIT_BYTES).saturating_mul(texts);
+        let texts = |bytes: usize, texts: usize, states: usize| {
+            let usual = (bytes / UNIT_BYTES).saturating_mul(texts);
+            usual.saturating_add(bytes.saturating_mul(states) / UNIT_BYTES)
+        };
         units
-            .saturating_add(texts(key_bytes, self.key_texts))
-            .saturating_add(texts(value_bytes, self.value_texts))
+            .saturating_add(texts(key_bytes, self.key_texts, self.key_states))
+            .saturating_add(texts(value_bytes, self.value_texts, self.value_states))
     }
 
     /// Bytes to reserve while the filter judges a cell with this value: patterns copy some values to decode them.
@@ -127,8 +134,11 @@ mod tests {
         let units = |cost: Cost, value: usize| cost.units(10, [(10, value)].into_iter());
         let plain = of(Subject::Value, Reading::Bytes);
         assert_eq!(units(plain, 1 << 20), 1);
-        let pattern = of(Subject::Value, Reading::Pattern(Copied::Malformed));
-        assert_eq!(units(pattern, 1 << 20), 1 + (1 << 14));
+        let pattern = |subject, cost| of(subject, Reading::Pattern(Copied::Malformed, cost));
+        assert_eq!(units(pattern(Subject::Value, 1), 1 << 20), 1 + (1 << 14));
+        assert_eq!(units(pattern(Subject::Value, 100), 1 << 20), 1 + 100 * (1 << 14));
+        // Of keys that are shorter than a unit, too.
+        assert_eq!(units(pattern(Subject::Key, 65), 1 << 20), 1 + 20);
         let substring = of(Subject::Value, Reading::Substring);
         assert_eq!(units(substring, 1 << 20), 1 + 4 * (1 << 14));
         assert_eq!(units(of(Subject::Key, Reading::Substring), 1 << 20), 1);
@@ -151,14 +161,14 @@ mod tests {
 
     #[test]
     fn copies_of_large_values_are_known_before_they_are_made() {
-        let utf8 = of(Subject::Value, Reading::Pattern(Copied::Malformed));
-        let latin = of(Subject::Value, Reading::Pattern(Copied::Always(2)));
+        let utf8 = of(Subject::Value, Reading::Pattern(Copied::Malformed, 1));
+        let latin = of(Subject::Value, Reading::Pattern(Copied::Always(2), 1));
         let (text, malformed) = (vec![b'a'; 1 << 20], vec![0xFF; 1 << 20]);
         assert_eq!((utf8.copied_bytes(&text), utf8.copied_bytes(&malformed)), (0, 3 << 20));
         assert_eq!(latin.copied_bytes(&text), 2 << 20);
         assert_eq!(latin.copied_bytes(&text[..100]), 0);
         assert_eq!(
-            of(Subject::Key, Reading::Pattern(Copied::Always(2))).copied_bytes(&text),
+            of(Subject::Key, Reading::Pattern(Copied::Always(2), 1)).copied_bytes(&text),
             0
         );
         assert_eq!(of(Subject::Value, Reading::Substring).copied_bytes(&malformed), 0);

@@ -249,7 +249,12 @@ impl RowReader {
             self.draws.extend_from_slice(&self.admitted.draws);
             self.is_admitted = true;
         } else {
-            self.is_admitted = filter.admits_row(&row.decoded(), &mut rng(env));
+            let searched = {
+                let key = row.decoded();
+                self.is_admitted = filter.admits_row(&key, &mut rng(env));
+                filter.key_bytes_searched(&key)
+            };
+            self.add_scanned(searched);
         }
         self.is_admitted
     }
@@ -487,6 +492,10 @@ impl RowReader {
             .bytes()
             .saturating_add(copies)
             .saturating_mul(self.probes_per_byte);
+        self.add_scanned(bytes);
+    }
+
+    fn add_scanned(&mut self, bytes: usize) {
         self.scanned = self.scanned.saturating_add(bytes);
         if self.scanned >= SCANNED_BYTES_MAX {
             self.batch_bytes = self.batch_bytes.max(BATCH_BYTES);

@@ -32,6 +32,8 @@ const REPLACEMENT_BYTES: usize = char::REPLACEMENT_CHARACTER.len_utf8();
 pub(super) struct Pattern {
     regex: Regex,
     charset: Charset,
+    /// Work for each byte: 1 unless it may have very many states.
+    cost: usize,
 }
 
 /// Values of which a pattern makes a copy.
@@ -105,7 +107,15 @@ impl Pattern {
             Dialect::Java => Charset::named(&message.charset)?,
             Dialect::Joni => Charset::Utf8,
         };
-        Ok(Self { regex, charset })
+        Ok(Self {
+            regex,
+            charset,
+            cost: stele_filter::automaton_cost(&translated, true),
+        })
+    }
+
+    pub(super) fn cost(&self) -> usize {
+        self.cost
     }
 
     /// Whether the pattern occurs in stored bytes.
