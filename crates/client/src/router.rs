@@ -25,7 +25,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_catalog::{Catalog, TableEntry, TabletEntry};
-use stele_env::{Env, trace};
+use stele_env::{Env, PlantedBug, trace};
 use stele_types::{
     ErrorKind, RowBatch, RowRange, RowSet, RowWrites, ServerId, TableId, TableName, TableSchema, TabletId,
 };
@@ -528,6 +528,14 @@ impl TableService for Router {
     }
 }
 
+/// A planted bug: a scan leaves out the rest of a tablet that moves.
+fn skip_rest(env: &Env, left: &mut Left, tablet: &RowRange) {
+    let is_scan = left.next().is_some_and(|next| next.as_single().is_none());
+    if is_scan && env.planted(PlantedBug::SkipRest) {
+        left.pass_tablet(tablet);
+    }
+}
+
 /// Begins the stage of a traced request in which a tablet is read.
 fn reading_of(tablet: TabletId, name: &'static str) -> trace::Stage {
     trace::note(|facts| facts.visit(tablet.0));
@@ -637,6 +645,7 @@ impl RoutedRows {
                 }
                 Err(error) if error.kind == ErrorKind::Unavailable && self.attempt < ATTEMPTS_MAX => {
                     self.attempt += 1;
+                    skip_rest(&self.shared.env, &mut self.left, range);
                     self.current = None;
                     drop(reading);
                     self.shared.pause(self.attempt).await;
@@ -669,6 +678,7 @@ impl RoutedRows {
             Ok(stream) => self.current = Some((tablet.id, tablet.range.clone(), stream)),
             Err(error) if error.kind == ErrorKind::Unavailable && self.attempt < ATTEMPTS_MAX => {
                 self.attempt += 1;
+                skip_rest(&self.shared.env, &mut self.left, &tablet.range);
                 self.shared.pause(self.attempt).await;
             }
             Err(error) => return Err(error),

@@ -42,6 +42,10 @@ pub enum PlantedBug {
     LeaveStreamsOut,
     /// The leader seals the log of a server before it records that the server is given up.
     SealFirst,
+    /// The router leaves out the rest of a tablet that moves during a scan.
+    SkipRest,
+    /// A flush leaves tombstones out although older files have the cells that they hide.
+    ForgetDeletions,
     /// The archiver of a log lets segments go before it has written the part that has them.
     ArchiveEarly,
     /// The leader of a cluster ends the archive of a server that has ended, without the rest of its log.
@@ -67,13 +71,15 @@ impl PlantedBug {
     ];
 
     /// Those that only a cluster has.
-    pub const OF_CLUSTERS: [(&'static str, PlantedBug); 6] = [
+    pub const OF_CLUSTERS: [(&'static str, PlantedBug); 8] = [
         ("skip-lease", PlantedBug::SkipLease),
         ("reuse-epochs", PlantedBug::ReuseEpochs),
         ("seal-nothing", PlantedBug::SealNothing),
         ("sweep-snapshots", PlantedBug::SweepSnapshots),
         ("leave-streams-out", PlantedBug::LeaveStreamsOut),
         ("seal-first", PlantedBug::SealFirst),
+        ("skip-rest", PlantedBug::SkipRest),
+        ("forget-deletions", PlantedBug::ForgetDeletions),
     ];
 
     /// Those that only a server has that archives its log.

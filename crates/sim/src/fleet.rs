@@ -6,7 +6,7 @@
 //! *zombie*. The driver keeps the promises of [`stele_client::assignment`]; a [`FleetBug`] breaks one of them, which the
 //! checkers must notice.
 //!
-//! Clients send puts, increments and reads through the router, which finds the server of a tablet in the driver's table. A
+//! Clients send puts, deletions, increments, reads and scans through the router, which finds the server of a tablet in the driver's table. A
 //! call dies with the process of its server. Other clients write to zombies, which must acknowledge nothing.
 
 mod backups;
@@ -105,8 +105,12 @@ pub struct FleetVerdict {
     pub violations: Vec<String>,
     /// Hash of every decision and every result.
     pub trace: u64,
-    /// Writes acknowledged.
+    /// Writes acknowledged, deletions among them.
     pub acknowledged: u64,
+    /// Deletions acknowledged.
+    pub deletions: u64,
+    /// Scans that came to their ends.
+    pub scans: u64,
     /// Tablets moved from one running server to another.
     pub moves: u64,
     /// Servers given up.

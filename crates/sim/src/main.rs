@@ -79,8 +79,8 @@ enum Command {
         /// Print every operation.
         #[arg(long)]
         trace: bool,
-        /// Plant a bug: skip-lease, reuse-epochs, seal-nothing, sweep-snapshots, leave-streams-out or seal-first; forget-rest with an
-        /// archive.
+        /// Plant a bug: skip-lease, reuse-epochs, seal-nothing, sweep-snapshots, leave-streams-out, seal-first, skip-rest or
+        /// forget-deletions; forget-rest with an archive.
         #[arg(long, value_parser = cluster_bug)]
         planted: Option<PlantedBug>,
         /// Make and restore backups meanwhile, instead of snapshots.

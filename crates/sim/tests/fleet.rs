@@ -31,6 +31,8 @@ fn no_acknowledged_write_is_lost_over_moves_and_failures() {
         let verdict = run(plan(seed, None));
         assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}");
         sum.acknowledged += verdict.acknowledged;
+        sum.deletions += verdict.deletions;
+        sum.scans += verdict.scans;
         sum.moves += verdict.moves;
         sum.failovers += verdict.failovers;
         sum.zombies += verdict.zombies;
@@ -43,6 +45,7 @@ fn no_acknowledged_write_is_lost_over_moves_and_failures() {
         sum.moves > SEEDS && sum.failovers > SEEDS && sum.zombies > SEEDS / 2,
         "{sum:?}"
     );
+    assert!(sum.deletions > 20 * SEEDS && sum.scans > 20 * SEEDS, "{sum:?}");
     assert!(sum.zombie_writes > 10 * SEEDS, "{sum:?}");
     assert!(sum.swept > SEEDS && sum.logs_deleted > SEEDS, "{sum:?}");
 }

@@ -262,7 +262,8 @@ impl Tablet {
         let sources = tables.into_iter().map(Source::memtable).collect();
         // Older entries can only be in files. A compaction that runs meanwhile makes no files where there were none, and
         // files that it brings from a group that a family has left were complete there.
-        let bottom = state.group(group).is_none_or(|g| g.files.is_empty()) && !state.is_above_misplaced(group);
+        let is_lowest = state.group(group).is_none_or(|g| g.files.is_empty()) && !state.is_above_misplaced(group);
+        let bottom = is_lowest || self.env().planted(PlantedBug::ForgetDeletions);
         let of_group = state.group(group);
         let reach = of_group.map_or(Timestamp::MAX, |group| state.newest_before(group, group.files.len()));
         let shape = Shape {

@@ -1,13 +1,19 @@
 //! Clients of the fleet, and their reports to the checkers.
 //!
-//! Each tablet has a few rows with one value and a counter. A request without a response may take effect late: its server
-//! may be paused, and its log be replayed later.
+//! Each tablet has a few rows with one value ([`rows`]), and a counter. The clients put values and delete them, by cell, family or row,
+//! and a deletion is a write like any other. They read single rows, and scan over tablets ([`scans`]). A request without a response may
+//! take effect late: its server may be paused, and its log be replayed later.
 
-use super::{COUNTS, Fleet, LETTERS, VALUES, table_name};
+mod rows;
+mod scans;
+
+use super::{COUNTS, Fleet, LETTERS, table_name};
 use crate::history::{Counter, Moment, Register};
 use crate::workload::outcome;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rows::{Change, DELETIONS, ROWS, content, is_counter, number, of_counter, of_register, rows_of};
+use scans::Scan;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +22,8 @@ use stele_client::{
     MutateRows, ReadRows, RmwOperation, RmwRule, RowOperation, ServiceError, ServiceResult, Step, TableService,
     TabletService,
 };
-use stele_types::{Cell, Mutation, RowMutation, RowRange, RowSet, RowWrites, TableName, TabletId, Timestamp};
+use stele_types::{Cell, ErrorKind, RowRange, RowSet, RowWrites, TableName, TabletId};
 
-/// Rows of values in a tablet.
-const ROWS: u64 = 3;
 /// Longest pause between two operations of a client, in milliseconds.
 const PAUSE_MS_MAX: u64 = 700;
 /// Attempts to read or write a row when there are no faults any more.
@@ -34,33 +38,6 @@ pub(super) struct Clients {
     now: Mutex<Moment>,
     next_value: Mutex<u64>,
     stopped: AtomicBool,
-}
-
-fn of_register(letter: usize, number: u64) -> Bytes {
-    Bytes::from(format!("{}r{number}", LETTERS[letter]))
-}
-
-fn of_counter(letter: usize) -> Bytes {
-    Bytes::from(format!("{}n", LETTERS[letter]))
-}
-
-/// A put of a value with filler, so that memtables and log segments fill up.
-fn put(row: &Bytes, value: u64) -> RowMutation {
-    let mut bytes = value.to_be_bytes().to_vec();
-    bytes.resize(64 + (value % 7) as usize * 80, value as u8);
-    RowMutation {
-        row: row.clone(),
-        mutations: vec![Mutation::Put {
-            family: VALUES,
-            qualifier: Bytes::new(),
-            timestamp: Timestamp(1),
-            value: bytes.into(),
-        }],
-    }
-}
-
-fn number(cell: &Cell) -> Option<u64> {
-    Some(u64::from_be_bytes(cell.value.get(..8)?.try_into().ok()?))
 }
 
 impl Clients {
@@ -79,17 +56,21 @@ impl Clients {
     /// One client of the router.
     pub(super) async fn client(self: Arc<Self>, operations: u64) {
         for _ in 0..operations {
-            match self.fleet.below(10) {
-                0..5 => {
-                    let letter = self.fleet.below(LETTERS.len() as u64) as usize;
-                    let row = of_register(letter, self.fleet.below(ROWS));
+            match self.fleet.below(20) {
+                0..7 => {
+                    let row = self.some_register();
                     self.write(&row).await;
                 }
-                5..7 => self.increment().await,
-                _ => {
+                7..10 => {
+                    let row = self.some_register();
+                    self.delete(&row).await;
+                }
+                10..13 => self.increment().await,
+                13..17 => {
                     let row = self.some_row();
                     self.read(&row).await;
                 }
+                _ => self.scan_some().await,
             }
             let pause = Duration::from_millis(self.fleet.below(PAUSE_MS_MAX));
             self.fleet.env.sleep(pause).await;
@@ -106,7 +87,7 @@ impl Clients {
             };
             let letter = self.fleet.below(LETTERS.len() as u64) as usize;
             let (row, tablet) = (of_register(letter, self.fleet.below(ROWS)), TabletId(letter as u64 + 1));
-            let (server, change) = (zombie.server.clone(), put(&row, self.next_value()));
+            let (server, change) = (zombie.server.clone(), Change::Put(self.next_value()).of(&row));
             let write = async move { server.mutate(tablet, RowWrites::from(vec![change]), None).await };
             let answer = zombie.call(&self.fleet.env, write).await;
             self.fleet.verdict.lock().zombie_writes += 1;
@@ -125,29 +106,42 @@ impl Clients {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Reads every row, and writes the registers, which must succeed: there are no faults any more.
+    /// Reads every row in all ways, and changes the registers, which must succeed: there are no faults any more.
     pub(super) async fn check_everything(&self) {
-        for letter in 0..LETTERS.len() {
-            let registers = (0..ROWS).map(|number| of_register(letter, number));
-            for row in registers.clone().chain([of_counter(letter)]) {
-                self.succeed(&row, "read", || self.read(&row)).await;
+        for row in rows_of(&RowRange::all()) {
+            let name = row.escape_ascii().to_string();
+            self.succeed(&name, "read", || self.read(&row)).await;
+        }
+        for reversed in [false, true] {
+            self.succeed("the table", "scanned", || self.scan_all(reversed)).await;
+        }
+        for row in rows_of(&RowRange::all()).iter().filter(|row| !is_counter(row)) {
+            let name = row.escape_ascii().to_string();
+            match self.fleet.below(4) {
+                0 => self.succeed(&name, "deleted", || self.delete(row)).await,
+                _ => self.succeed(&name, "written", || self.write(row)).await,
             }
-            for row in registers {
-                self.succeed(&row, "written", || self.write(&row)).await;
-                self.succeed(&row, "read", || self.read(&row)).await;
-            }
+            self.succeed(&name, "read", || self.read(row)).await;
+        }
+        for reversed in [false, true] {
+            self.succeed("the table", "scanned", || self.scan_all(reversed)).await;
         }
     }
 
-    async fn succeed<F: Future<Output = bool>>(&self, row: &Bytes, done: &str, call: impl Fn() -> F) {
+    async fn succeed<F: Future<Output = bool>>(&self, what: &str, done: &str, call: impl Fn() -> F) {
         for _ in 0..CALLS_MAX {
             if call().await {
                 return;
             }
             self.fleet.env.sleep(Duration::from_secs(1)).await;
         }
-        let what = format!("{row:?} cannot be {done}, although there are no faults");
+        let what = format!("{what} cannot be {done}, although there are no faults");
         self.fleet.violate(what);
+    }
+
+    fn some_register(&self) -> Bytes {
+        let letter = self.fleet.below(LETTERS.len() as u64) as usize;
+        of_register(letter, self.fleet.below(ROWS))
     }
 
     fn some_row(&self) -> Bytes {
@@ -179,20 +173,34 @@ impl Clients {
 
     /// Whether a register was written.
     async fn write(&self, row: &Bytes) -> bool {
-        let value = self.next_value();
+        self.change(row, Change::Put(self.next_value())).await
+    }
+
+    /// Whether a register, or its value, was deleted.
+    async fn delete(&self, row: &Bytes) -> bool {
+        let change = match self.fleet.below(DELETIONS) {
+            0 => Change::DeleteRow,
+            way => Change::DeleteValue(self.next_value(), way),
+        };
+        let is_deleted = self.change(row, change).await;
+        self.fleet.verdict.lock().deletions += u64::from(is_deleted);
+        is_deleted
+    }
+
+    async fn change(&self, row: &Bytes, change: Change) -> bool {
         let began = self.tick();
-        let write = self.of_register(row, |known| known.begin(Some(value), began));
+        let write = self.of_register(row, |known| known.begin(change.number(), began));
         let request = MutateRows {
             id: None,
             table: table_name(),
-            rows: vec![put(row, value)].into(),
+            rows: vec![change.of(row)].into(),
             durability: None,
         };
         let answer = self.service.mutate_rows(request).await;
         let answer = answer.and_then(|results| results.into_iter().collect::<ServiceResult<()>>());
         let ended = self.tick();
         self.of_register(row, |known| known.end(write, outcome(&answer), ended));
-        self.note(&format!("write {row:?} = {value}"), &answer);
+        self.note(&format!("{change:?} of {row:?}"), &answer);
         answer.is_ok()
     }
 
@@ -233,13 +241,19 @@ impl Clients {
     /// Checks a table that was made of a snapshot: each row must be as it was at some moment between the two. Whether all rows
     /// were read.
     pub(super) async fn check_copy(&self, table: &TableName, moments: (Moment, Moment)) -> bool {
-        let mut all = true;
-        for letter in 0..LETTERS.len() {
-            let registers = (0..ROWS).map(|number| of_register(letter, number));
-            for row in registers.chain([of_counter(letter)]) {
-                all &= self.read_in(table, &row, Some(moments)).await;
+        let all = match self.fleet.below(2) {
+            0 => {
+                let scan = Scan::new(table.clone(), RowRange::all(), self.fleet.below(2) == 0);
+                self.scan(scan.between(moments)).await
             }
-        }
+            _ => {
+                let mut all = true;
+                for row in rows_of(&RowRange::all()) {
+                    all &= self.read_in(table, &row, Some(moments)).await;
+                }
+                all
+            }
+        };
         if all {
             self.fleet.verdict.lock().copies += 1;
         }
@@ -251,31 +265,44 @@ impl Clients {
         let request = ReadRows::new(table.clone(), RowSet::new(vec![RowRange::single(row)]));
         let began = self.tick();
         let found = self.cells(request).await;
-        let (began, ended) = moments.unwrap_or((began, self.tick()));
-        let cells = match found {
-            Ok(cells) => cells,
-            Err(error) => {
-                self.fleet.sim.note(&format!("read {row:?} of {table} failed: {error}"));
-                if error.kind == stele_types::ErrorKind::Corruption {
-                    self.fleet
-                        .violate(format!("a read of {row:?} of {table} met corruption: {error}"));
-                }
-                return false;
+        let moments = moments.unwrap_or((began, self.tick()));
+        match &found {
+            Ok(cells) => self.check_row(table, row, cells, moments),
+            Err(error) => self.note_failed_read("read", table, error),
+        }
+        found.is_ok()
+    }
+
+    /// A read may fail, but not find damage.
+    fn note_failed_read(&self, what: &str, table: &TableName, error: &ServiceError) {
+        self.fleet.sim.note(&format!("{what} of {table} failed: {error}"));
+        if error.kind == ErrorKind::Corruption {
+            self.fleet
+                .violate(format!("a {what} of {table} met corruption: {error}"));
+        }
+    }
+
+    /// A row was found with these cells, and is as it was between two moments.
+    fn check_row(&self, table: &TableName, row: &Bytes, cells: &[Cell], (began, ended): (Moment, Moment)) {
+        let checked = match is_counter(row) {
+            true => {
+                // Increments leave older versions behind; the first is the newest.
+                let sum = cells.first().and_then(number).unwrap_or(0);
+                self.fleet
+                    .sim
+                    .note(&format!("{row:?} of {table} in {began}..{ended}: sum {sum}"));
+                self.of_counter(row, |known| known.check(sum as i64, began, ended))
             }
-        };
-        // Increments leave older versions behind; the first is the newest.
-        let value = cells.first().and_then(number);
-        self.fleet
-            .sim
-            .note(&format!("read {row:?} of {table} in {began}..{ended}: {value:?}"));
-        let checked = match row.ends_with(b"n") {
-            true => self.of_counter(row, |known| known.check(value.unwrap_or(0) as i64, began, ended)),
-            false => self.of_register(row, |known| known.check(&value, began, ended)),
+            false => content(cells).and_then(|found| {
+                self.fleet
+                    .sim
+                    .note(&format!("{row:?} of {table} in {began}..{ended}: {found:?}"));
+                self.of_register(row, |known| known.check(&found, began, ended))
+            }),
         };
         if let Err(why) = checked {
             self.fleet.violate(format!("{row:?} of {table}: {why}"));
         }
-        true
     }
 
     async fn cells(&self, request: ReadRows) -> Result<Vec<Cell>, ServiceError> {

@@ -5,13 +5,13 @@ use crate::runtime::Process;
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::ServiceError;
+use stele_client::{RowStream, ServiceError, ServiceResult};
 use stele_env::{Env, Priority};
 use stele_objects::{Client, ObjectStorage};
 use stele_storage::Storage;
 use stele_storage::servers::log_root;
 use stele_tabletserver::SealedLogs;
-use stele_types::{ErrorKind, ServerId};
+use stele_types::{ErrorKind, RowBatch, ServerId};
 
 /// Longest virtual time of a start, and of a call.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -56,6 +56,43 @@ pub(super) async fn call<T: Send + 'static>(
     match caller.timeout(PATIENCE, answer).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(_)) | Err(_) => Err(NoAnswer),
+    }
+}
+
+/// A stream of rows of a server, of which each batch is a request of its own.
+pub(super) struct Remote {
+    process: Env,
+    caller: Env,
+    /// Absent once a request had no answer.
+    rows: Option<Box<dyn RowStream>>,
+}
+
+impl Remote {
+    /// Begins a read in the process with this environment.
+    pub(super) async fn begin<F>(process: &Env, caller: &Env, read: F) -> ServiceResult<Box<dyn RowStream>>
+    where
+        F: Future<Output = ServiceResult<Box<dyn RowStream>>> + Send + 'static,
+    {
+        let rows = call(process, caller, read).await??;
+        Ok(Box::new(Remote {
+            process: process.clone(),
+            caller: caller.clone(),
+            rows: Some(rows),
+        }))
+    }
+}
+
+#[async_trait]
+impl RowStream for Remote {
+    async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
+        let mut rows = self.rows.take().ok_or(NoAnswer)?;
+        let next = async move {
+            let batch = rows.next().await;
+            (rows, batch)
+        };
+        let (rows, batch) = call(&self.process, &self.caller, next).await?;
+        self.rows = Some(rows);
+        batch
     }
 }
 

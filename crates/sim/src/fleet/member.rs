@@ -1,10 +1,11 @@
 //! One life of a server of the fleet.
 
-use super::host::{self, NoAnswer, PACE, Sealed, root_of};
+use super::host::{self, NoAnswer, PACE, Remote, Sealed, root_of};
 use super::{Fleet, ROOT, STREAMS};
 use crate::cluster::{CACHE_BYTES, options_at};
 use crate::runtime::Process;
 use std::sync::Arc;
+use stele_client::{RowStream, ServiceResult};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_objects::{Client, ObjectStorage};
@@ -45,6 +46,15 @@ impl Member {
         request: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, NoAnswer> {
         host::call(&self.env, caller, request).await
+    }
+
+    /// Begins a read in the process of the member.
+    pub(super) async fn stream(
+        &self,
+        caller: &Env,
+        read: impl Future<Output = ServiceResult<Box<dyn RowStream>>> + Send + 'static,
+    ) -> ServiceResult<Box<dyn RowStream>> {
+        Remote::begin(&self.env, caller, read).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! One server of a cluster: a process that joins by itself.
 
 use super::coordinator::{Coordinator, Link};
-use super::host::{self, NoAnswer, PACE, Sealed, root_of};
+use super::host::{self, NoAnswer, PACE, Remote, Sealed, root_of};
 use super::{ARCHIVE, BACKUPS, Fleet, ROOT, STREAMS};
 use crate::cluster::{CACHE_BYTES, options_at};
 use crate::runtime::Process;
@@ -11,8 +11,8 @@ use std::time::Duration;
 use stele_backup::archive::{ArchiveMetrics, ArchiveSettings, Archiver};
 use stele_backup::{OpenDestination, Places};
 use stele_client::{
-    AccessAdmin, BackupDestination, CellsTest, EncodedTest, ServiceError, ServiceResult, SlowCalls, TableAdmin,
-    TableService, TestDecoder,
+    AccessAdmin, BackupDestination, CellsTest, EncodedTest, RowStream, ServiceError, ServiceResult, SlowCalls,
+    TableAdmin, TableService, TestDecoder,
 };
 use stele_cluster::{Addresses, Archiving, ClusterOptions, ClusterStorage, LogRoots, MergePace, SweepPace};
 use stele_coord::Coord;
@@ -156,6 +156,15 @@ impl Node {
         request: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, NoAnswer> {
         host::call(&self.env, caller, request).await
+    }
+
+    /// Begins a read in the process of the server.
+    pub(super) async fn stream(
+        &self,
+        caller: &Env,
+        read: impl Future<Output = ServiceResult<Box<dyn RowStream>>> + Send + 'static,
+    ) -> ServiceResult<Box<dyn RowStream>> {
+        Remote::begin(&self.env, caller, read).await
     }
 }
 

@@ -4,13 +4,12 @@ use super::Fleet;
 use super::node::Node;
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use stele_client::{
     MutateRows, ReadRows, RowOperation, RowOutcome, RowSample, RowStream, RowsOperation, ServiceError, ServiceResult,
     TableAdmin, TableService, TabletInfo, TabletPlace,
 };
-use stele_types::{ErrorKind, RowBatch, RowRange, ServerId, TableName, TableSchema};
+use stele_types::{ErrorKind, RowRange, ServerId, TableName, TableSchema};
 
 /// The servers that run.
 pub(super) struct Nodes {
@@ -51,14 +50,18 @@ impl Nodes {
         (count > 0).then(|| running[self.fleet.below(count) as usize].clone())
     }
 
+    fn some(&self) -> ServiceResult<Arc<Node>> {
+        self.any()
+            .ok_or_else(|| ServiceError::new(ErrorKind::Unavailable, "no server runs"))
+    }
+
     /// Has one of them answer.
     async fn ask<T, F>(&self, request: impl FnOnce(Arc<Node>) -> F) -> ServiceResult<T>
     where
         T: Send + 'static,
         F: Future<Output = ServiceResult<T>> + Send + 'static,
     {
-        let node = self.any();
-        let node = node.ok_or_else(|| ServiceError::new(ErrorKind::Unavailable, "no server runs"))?;
+        let node = self.some()?;
         node.call(&self.fleet.env, request(node.clone())).await?
     }
 
@@ -79,16 +82,6 @@ fn unused<T>() -> ServiceResult<T> {
     ))
 }
 
-/// Batches that a server has sent.
-struct Sent(VecDeque<RowBatch>);
-
-#[async_trait]
-impl RowStream for Sent {
-    async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
-        Ok(self.0.pop_front())
-    }
-}
-
 #[async_trait]
 impl TableService for Nodes {
     fn schema(&self, _: &TableName) -> ServiceResult<Arc<TableSchema>> {
@@ -96,15 +89,10 @@ impl TableService for Nodes {
     }
 
     async fn read_rows(&self, request: ReadRows) -> ServiceResult<Box<dyn RowStream>> {
-        let read = |node: Arc<Node>| async move {
-            let mut stream = node.service.read_rows(request).await?;
-            let mut sent = VecDeque::new();
-            while let Some(batch) = stream.next().await? {
-                sent.push_back(batch);
-            }
-            Ok(sent)
-        };
-        Ok(Box::new(Sent(self.ask(read).await?)))
+        let node = self.some()?;
+        let service = node.service.clone();
+        node.stream(&self.fleet.env, async move { service.read_rows(request).await })
+            .await
     }
 
     async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {

@@ -1,14 +1,14 @@
 //! The way from the router to the server of a tablet.
 
 use super::Fleet;
+use super::member::Member;
 use async_trait::async_trait;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use stele_client::{
     RowOutcome, RowStream, ServiceError, ServiceResult, TabletRead, TabletRowOperation, TabletSample, TabletService,
 };
 use stele_tabletserver::TabletServer;
-use stele_types::{Durability, ErrorKind, RowBatch, RowWrites, TabletId};
+use stele_types::{Durability, ErrorKind, RowWrites, TabletId};
 
 /// Calls the servers of tablets.
 pub(super) struct Dispatch {
@@ -20,47 +20,35 @@ impl Dispatch {
         Dispatch { fleet }
     }
 
+    fn member(&self, tablet: TabletId) -> ServiceResult<Arc<Member>> {
+        let table = self.fleet.table.lock();
+        let server = table.places.get(&tablet).map(|place| place.server);
+        let of = |server| table.members.get(&server).or_else(|| table.leaving.get(&server));
+        let member = server.and_then(of).cloned();
+        let message = || format!("tablet {tablet} has no server");
+        member.ok_or_else(|| ServiceError::new(ErrorKind::Unavailable, message()))
+    }
+
     async fn call<T, F>(&self, tablet: TabletId, call: impl FnOnce(Arc<TabletServer>) -> F) -> ServiceResult<T>
     where
         T: Send + 'static,
         F: Future<Output = ServiceResult<T>> + Send + 'static,
     {
-        let member = {
-            let table = self.fleet.table.lock();
-            let server = table.places.get(&tablet).map(|place| place.server);
-            let of = |server| table.members.get(&server).or_else(|| table.leaving.get(&server));
-            server.and_then(of).cloned()
-        };
-        let Some(member) = member else {
-            let message = format!("tablet {tablet} has no server");
-            return Err(ServiceError::new(ErrorKind::Unavailable, message));
-        };
+        let member = self.member(tablet)?;
         member.call(&self.fleet.env, call(member.server.clone())).await?
-    }
-}
-
-/// Batches that a server has sent.
-struct Sent(VecDeque<RowBatch>);
-
-#[async_trait]
-impl RowStream for Sent {
-    async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
-        Ok(self.0.pop_front())
     }
 }
 
 #[async_trait]
 impl TabletService for Dispatch {
     async fn read(&self, tablet: TabletId, request: TabletRead) -> ServiceResult<Box<dyn RowStream>> {
-        let read = |server: Arc<TabletServer>| async move {
-            let mut stream = TabletService::read(&*server, tablet, request).await?;
-            let mut sent = VecDeque::new();
-            while let Some(batch) = stream.next().await? {
-                sent.push_back(batch);
-            }
-            Ok(sent)
-        };
-        Ok(Box::new(Sent(self.call(tablet, read).await?)))
+        let member = self.member(tablet)?;
+        let server = member.server.clone();
+        member
+            .stream(&self.fleet.env, async move {
+                TabletService::read(&*server, tablet, request).await
+            })
+            .await
     }
 
     async fn mutate(&self, tablet: TabletId, rows: RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
