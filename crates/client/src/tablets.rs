@@ -209,6 +209,11 @@ pub trait TabletControl: Send + Sync + 'static {
         let _ = snapshot;
     }
 
+    /// The catalog names a snapshot, and its view has it: the snapshot is not being taken any more.
+    fn note_snapshot(&self, snapshot: SnapshotId) {
+        let _ = snapshot;
+    }
+
     /// Gives up the files of a snapshot, with the number of its parts, that the catalog does not name, or not any more.
     async fn drop_snapshot(&self, snapshot: SnapshotId, parts: u32);
 

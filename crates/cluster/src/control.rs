@@ -474,6 +474,10 @@ impl TabletControl for ClusterControl {
         self.taking.lock().insert(snapshot);
     }
 
+    fn note_snapshot(&self, snapshot: SnapshotId) {
+        self.taking.lock().remove(&snapshot);
+    }
+
     async fn drop_snapshot(&self, snapshot: SnapshotId, _: u32) {
         // The sweep deletes its parts, and files that nothing else names.
         self.taking.lock().remove(&snapshot);

@@ -185,6 +185,7 @@ impl Master {
         let (id, parts) = (entry.id, entry.parts);
         match self.catalog.create_snapshot(entry.clone()).await {
             Ok(made) => {
+                self.tablets.note_snapshot(id);
                 tracing::info!(snapshot = %info(&made).name, table = %made.schema.name, "snapshot taken");
                 Ok(info(&made))
             }
@@ -206,9 +207,11 @@ impl Master {
             return Ok(());
         };
         let found = self.catalog.find_out_snapshot(&entry).await?;
+        self.catalog.catch_up().await?;
         *self.unknown_snapshot.lock() = None;
-        if found.is_none() {
-            self.tablets.drop_snapshot(entry.id, entry.parts).await;
+        match found.is_some() {
+            true => self.tablets.note_snapshot(entry.id),
+            false => self.tablets.drop_snapshot(entry.id, entry.parts).await,
         }
         tracing::info!(snapshot = %info(&entry).name, exists = found.is_some(), "the fate of the snapshot is known");
         Ok(())

@@ -34,6 +34,8 @@ struct Noting {
     drops_missed: parking_lot::Mutex<BTreeSet<TabletId>>,
     /// Snapshots that were taken, and not dropped.
     snapshots: parking_lot::Mutex<Vec<SnapshotId>>,
+    /// Those of which it does not know yet that the catalog names them.
+    taking: parking_lot::Mutex<BTreeSet<SnapshotId>>,
     /// Snapshots are refused.
     takes_no_snapshots: AtomicBool,
     /// Writes are refused for want of space.
@@ -140,7 +142,12 @@ impl TabletControl for Noting {
             return Err(ServiceError::new(ErrorKind::Corruption, "damaged"));
         }
         self.snapshots.lock().push(snapshot);
+        self.taking.lock().insert(snapshot);
         Ok(SnapshotFiles { parts: 1, bytes: 0 })
+    }
+
+    fn note_snapshot(&self, snapshot: SnapshotId) {
+        self.taking.lock().remove(&snapshot);
     }
 
     async fn is_short_of_space(&self) -> bool {
@@ -153,6 +160,7 @@ impl TabletControl for Noting {
     }
 
     async fn drop_snapshot(&self, snapshot: SnapshotId, _: u32) {
+        self.taking.lock().remove(&snapshot);
         self.snapshots.lock().retain(|taken| *taken != snapshot);
     }
 

@@ -77,6 +77,25 @@ async fn files_of_a_snapshot_of_unknown_outcome_stay_until_it_is_known() {
     }
 }
 
+/// The sweep of a cluster waits for snapshots that are being taken. It would wait for ever for one of which it never saw the record.
+#[tokio::test]
+async fn a_snapshot_is_taken_once_the_catalog_names_it() {
+    let (coord, tablets, master) = with_table(true).await;
+    master.create_snapshot(new_snapshot("s")).await.unwrap();
+    assert!(tablets.taking.lock().is_empty());
+    coord.fails.store(true, Ordering::Relaxed);
+    let name = SnapshotName::new("n", "s");
+    assert!(
+        master.delete_snapshot(&name).await.is_err(),
+        "it is deleted, and nobody knows"
+    );
+    master.create_snapshot(new_snapshot("unknown")).await.unwrap_err();
+    assert_eq!(tablets.taking.lock().len(), 1, "nobody knows whether it exists");
+    coord.fails.store(false, Ordering::Relaxed);
+    master.settle().await;
+    assert!(tablets.taking.lock().is_empty());
+}
+
 #[tokio::test]
 async fn a_refused_record_leaves_no_files() {
     let (coord, tablets, master) = with_table(false).await;
