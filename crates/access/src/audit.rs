@@ -16,7 +16,7 @@ use std::time::Duration;
 use stele_env::Env;
 use stele_env::metrics::{IntCounter, Metrics};
 use stele_storage::{AppendFile, Storage, StorageError};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// Events that wait to be written: some seconds of denied calls, in some megabytes.
 const QUEUE_MAX: usize = 8_192;
@@ -117,8 +117,26 @@ pub struct Audit {
     /// The present second, and the calls of unknown callers in it.
     unknown: Arc<Mutex<(i64, u32)>>,
     dropped: Arc<AtomicU64>,
+    /// Calls of [`Audit::flush`] that wait, also those that find no place in the queue.
+    flushes: Arc<watch::Sender<usize>>,
     counters: Counters,
     env: Env,
+}
+
+/// Counts a call of [`Audit::flush`] until it is dropped.
+struct Waiting<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Waiting<'a> {
+    fn new(flushes: &'a watch::Sender<usize>) -> Self {
+        flushes.send_modify(|waiting| *waiting += 1);
+        Waiting(flushes)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|waiting| *waiting -= 1);
+    }
 }
 
 #[derive(Clone)]
@@ -154,6 +172,7 @@ impl Audit {
             ),
         };
         let (queue, events) = mpsc::channel(QUEUE_MAX);
+        let (flushes, waiting) = watch::channel(0);
         let dropped = Arc::new(AtomicU64::new(0));
         let files = Files {
             storage,
@@ -167,6 +186,7 @@ impl Audit {
             files,
             events,
             dropped: Arc::clone(&dropped),
+            flushes: waiting,
             counters: counters.clone(),
             env: env.clone(),
         };
@@ -175,6 +195,7 @@ impl Audit {
             queue,
             unknown: Arc::default(),
             dropped,
+            flushes: Arc::new(flushes),
             counters,
             env,
         })
@@ -213,8 +234,9 @@ impl Audit {
         unknown.1 <= UNKNOWN_PER_SECOND
     }
 
-    /// Returns when the events so far are durable, or could not be written.
+    /// Returns when the events so far are durable, or could not be written. After failed writes the others are tried without a pause.
     pub async fn flush(&self) {
+        let _waiting = Waiting::new(&self.flushes);
         let (done, written) = tokio::sync::oneshot::channel();
         if self.queue.send(Message::Flush(done)).await.is_ok() {
             let _ = written.await;
@@ -303,6 +325,7 @@ struct Writer {
     files: Files,
     events: mpsc::Receiver<Message>,
     dropped: Arc<AtomicU64>,
+    flushes: watch::Receiver<usize>,
     counters: Counters,
     env: Env,
 }
@@ -342,7 +365,9 @@ impl Writer {
                     if !std::mem::replace(&mut is_failing, true) {
                         tracing::error!(%error, "the audit log cannot be written");
                     }
-                    self.env.sleep(FAILURE_PAUSE).await;
+                    // A full queue would take more than a minute with a pause for each batch, which a stop of the server waits for.
+                    let flush = self.flushes.wait_for(|waiting| *waiting > 0);
+                    let _ = self.env.timeout(FAILURE_PAUSE, flush).await;
                 }
             }
             waiting.into_iter().for_each(|done: tokio::sync::oneshot::Sender<()>| {
@@ -517,6 +542,32 @@ mod tests {
         assert_eq!((&lines[0]["who"], &lines[1]["who"]), (&"first".into(), &"last".into()));
         assert_eq!(lines[2]["dropped"], SHORT_FILES_MAX + 10);
         assert_eq!(storage.list(FOLDER).await.unwrap().len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flush_waits_for_no_pauses() {
+        let env = TokioRuntime::current();
+        let disk = FaultyStorage::new(env.clone());
+        let metrics = Metrics::new();
+        let audit = Audit::start(disk.clone(), env.clone(), &metrics).await.unwrap();
+        disk.set_plan(FaultPlan {
+            append_error: 1.0,
+            ..FaultPlan::default()
+        });
+        for _ in 0..2 {
+            for _ in 0..QUEUE_MAX {
+                audit.add(Event {
+                    outcome: Outcome::Done,
+                    ..event("alice")
+                });
+            }
+            // Once with a full queue, and once in a pause.
+            let began = tokio::time::Instant::now();
+            audit.flush().await;
+            assert!(began.elapsed() < FAILURE_PAUSE, "{:?}", began.elapsed());
+            audit.add(event("bob"));
+            env.sleep(FAILURE_PAUSE / 2).await;
+        }
     }
 
     #[tokio::test(start_paused = true)]

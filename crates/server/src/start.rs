@@ -138,7 +138,7 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
         cluster::leave(&node, &env, config.drain_timeout).await;
         let unflushed = node.server.shut_down().await;
         node.finish_archive(&env, config.drain_timeout).await;
-        access.finish().await;
+        access.finish(&env, config.drain_timeout).await;
         // Other servers were answered until now, so that they know that this one is not gone.
         drop(stop_peers);
         // The coordination log stays open to the end, and so do log segments that are being finished.

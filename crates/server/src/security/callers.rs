@@ -35,9 +35,11 @@ impl Callers {
     }
 
     /// Makes the audit log durable.
-    pub async fn finish(&self) {
-        if let Some(audit) = &self.audit {
-            audit.flush().await;
+    pub async fn finish(&self, env: &Env, wait_max: Duration) {
+        if let Some(audit) = &self.audit
+            && env.timeout(wait_max, audit.flush()).await.is_err()
+        {
+            tracing::warn!("the audit log lacks the last calls: it could not be written within {wait_max:?}");
         }
     }
 }
