@@ -1,5 +1,7 @@
-//! Servers of a cluster in one process, for tests: a coordinator and storages in memory, pipes, and a clock that goes on when all tasks
-//! wait. A test begins with `tokio::test(start_paused = true)`.
+//! Servers of a cluster in one process, for tests.
+//!
+//! The coordinator and the storages are in memory, connections are pipes, and the clock goes on when all tasks wait: a test begins with
+//! `tokio::test(start_paused = true)`.
 #![allow(clippy::disallowed_methods, reason = "this is a runtime")]
 
 use crate::archiving::{Archiving, Rests};

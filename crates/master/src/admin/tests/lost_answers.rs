@@ -130,7 +130,7 @@ async fn a_split_that_was_carried_out_without_an_answer_is_not_undone() {
     assert_eq!(catalog.table(&name).unwrap().tablets().len(), 2);
 }
 
-/// The leader changes assignments beside its master. Such a change settles the split before the view has either.
+/// The leader changes assignments concurrently with its master. Such a change settles the split before the view has either.
 #[tokio::test]
 async fn a_split_that_a_change_of_assignments_has_settled_is_not_undone() {
     let env = TokioRuntime::current();
