@@ -101,10 +101,10 @@ fn bugs_of_clusters_are_found_out() {
     for (name, bug) in PlantedBug::OF_CLUSTERS {
         // A history takes a second, and some bugs show in few: it begins with the first one that did.
         let first = match bug {
-            PlantedBug::SkipLease => 1,
-            PlantedBug::SealNothing => 2,
-            PlantedBug::LeaveStreamsOut => 7,
-            PlantedBug::SealFirst => 102,
+            PlantedBug::SkipLease => 2,
+            PlantedBug::SealNothing => 5,
+            PlantedBug::LeaveStreamsOut => 10,
+            PlantedBug::SealFirst => 434,
             _ => 0,
         };
         // An assertion of a server counts as well.
