@@ -26,7 +26,7 @@ use stele_backup::archive::ArchiveMetrics;
 use stele_backup::{OpenDestination, Places};
 use stele_catalog::Catalog;
 use stele_client::{ServiceError, TabletService};
-use stele_coord::{Coord, CoordError, EmbeddedCoord, Session, Txn, TxnOutcome, Versioned, Watch, Write, campaign};
+use stele_coord::{Coord, CoordError, EmbeddedCoord, Session, Txn, TxnOutcome, Versioned, Write, campaign};
 use stele_env::metrics::Metrics;
 use stele_env::network::Connection;
 use stele_env::{BlockingWork, Env, Priority, Runtime};
@@ -106,7 +106,11 @@ impl Reached {
 }
 
 #[async_trait]
-impl Coord for Reached {
+impl stele_coord::Layer for Reached {
+    fn below(&self) -> &dyn Coord {
+        &*self.inner
+    }
+
     async fn get(&self, key: &str) -> Result<Option<Versioned>, CoordError> {
         self.check()?;
         self.inner.get(key).await
@@ -120,10 +124,6 @@ impl Coord for Reached {
     async fn txn(&self, txn: Txn) -> Result<TxnOutcome, CoordError> {
         self.check()?;
         self.inner.txn(txn).await
-    }
-
-    async fn watch(&self, prefix: &str) -> Result<Watch, CoordError> {
-        self.inner.watch(prefix).await
     }
 
     async fn session(&self, ttl: Duration) -> Result<Session, CoordError> {

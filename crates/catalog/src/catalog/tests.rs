@@ -4,8 +4,7 @@
 
 use super::*;
 use async_trait::async_trait;
-use std::time::Duration;
-use stele_coord::{CoordError, EmbeddedCoord, Session, Versioned, Watch};
+use stele_coord::{CoordError, EmbeddedCoord};
 use stele_env::tokio_env::TokioRuntime;
 use stele_storage::StorageError;
 use stele_storage::memory::MemoryStorage;
@@ -19,13 +18,9 @@ struct Unsure {
 }
 
 #[async_trait]
-impl Coord for Unsure {
-    async fn get(&self, key: &str) -> stele_coord::Result<Option<Versioned>> {
-        self.coord.get(key).await
-    }
-
-    async fn list(&self, prefix: &str) -> stele_coord::Result<Vec<(String, Versioned)>> {
-        self.coord.list(prefix).await
+impl stele_coord::Layer for Unsure {
+    fn below(&self) -> &dyn Coord {
+        &*self.coord
     }
 
     async fn txn(&self, txn: Txn) -> stele_coord::Result<TxnOutcome> {
@@ -41,14 +36,6 @@ impl Coord for Unsure {
             operation: "sync",
             message: "planted".to_owned(),
         }))
-    }
-
-    async fn watch(&self, prefix: &str) -> stele_coord::Result<Watch> {
-        self.coord.watch(prefix).await
-    }
-
-    async fn session(&self, ttl: Duration) -> stele_coord::Result<Session> {
-        self.coord.session(ttl).await
     }
 }
 

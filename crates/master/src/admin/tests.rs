@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use stele_catalog::Catalog;
 use stele_client::{GroupUpdate, NewFamily, SnapshotFiles, SplitPolicy, TabletControl};
-use stele_coord::{Coord, CoordError, EmbeddedCoord, Session, Txn, TxnOutcome, Versioned, Watch, Write};
+use stele_coord::{Coord, CoordError, EmbeddedCoord, Txn, TxnOutcome, Watch, Write};
 use stele_env::Env;
 use stele_env::tokio_env::TokioRuntime;
 use stele_storage::StorageError;
@@ -258,13 +258,9 @@ struct Unsure {
 }
 
 #[async_trait]
-impl Coord for Unsure {
-    async fn get(&self, key: &str) -> stele_coord::Result<Option<Versioned>> {
-        self.coord.get(key).await
-    }
-
-    async fn list(&self, prefix: &str) -> stele_coord::Result<Vec<(String, Versioned)>> {
-        self.coord.list(prefix).await
+impl stele_coord::Layer for Unsure {
+    fn below(&self) -> &dyn Coord {
+        &*self.coord
     }
 
     async fn txn(&self, txn: Txn) -> stele_coord::Result<TxnOutcome> {
@@ -300,14 +296,6 @@ impl Coord for Unsure {
             operation: "sync",
             message: "planted".to_owned(),
         }))
-    }
-
-    async fn watch(&self, prefix: &str) -> stele_coord::Result<Watch> {
-        self.coord.watch(prefix).await
-    }
-
-    async fn session(&self, ttl: Duration) -> stele_coord::Result<Session> {
-        self.coord.session(ttl).await
     }
 }
 

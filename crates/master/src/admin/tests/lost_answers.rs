@@ -40,17 +40,9 @@ struct Holding {
 }
 
 #[async_trait]
-impl Coord for Holding {
-    async fn get(&self, key: &str) -> stele_coord::Result<Option<Versioned>> {
-        self.coord.get(key).await
-    }
-
-    async fn list(&self, prefix: &str) -> stele_coord::Result<Vec<(String, Versioned)>> {
-        self.coord.list(prefix).await
-    }
-
-    async fn txn(&self, txn: Txn) -> stele_coord::Result<TxnOutcome> {
-        self.coord.txn(txn).await
+impl stele_coord::Layer for Holding {
+    fn below(&self) -> &dyn Coord {
+        &*self.coord
     }
 
     async fn watch(&self, prefix: &str) -> stele_coord::Result<Watch> {
@@ -67,10 +59,6 @@ impl Coord for Holding {
             }
         });
         Ok(told)
-    }
-
-    async fn session(&self, ttl: Duration) -> stele_coord::Result<Session> {
-        self.coord.session(ttl).await
     }
 }
 

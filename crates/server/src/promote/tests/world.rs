@@ -24,7 +24,7 @@ use stele_client::{
 use stele_cluster::{
     Addresses, Archiving, ClusterNode, ClusterOptions, ClusterStorage, LogRoots, MergePace, SweepPace,
 };
-use stele_coord::{Coord, CoordError, EmbeddedCoord, Session, Txn, TxnOutcome, Versioned, Watch};
+use stele_coord::{Coord, CoordError, EmbeddedCoord, Txn, TxnOutcome};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
@@ -308,13 +308,9 @@ pub(super) struct EndingCoord {
 }
 
 #[async_trait]
-impl Coord for EndingCoord {
-    async fn get(&self, key: &str) -> stele_coord::Result<Option<Versioned>> {
-        self.inner.get(key).await
-    }
-
-    async fn list(&self, prefix: &str) -> stele_coord::Result<Vec<(String, Versioned)>> {
-        self.inner.list(prefix).await
+impl stele_coord::Layer for EndingCoord {
+    fn below(&self) -> &dyn Coord {
+        &*self.inner
     }
 
     async fn txn(&self, txn: Txn) -> stele_coord::Result<TxnOutcome> {
@@ -327,14 +323,6 @@ impl Coord for EndingCoord {
             Step::Done => Ok(outcome),
             Step::Last => Err(unknown(Fuse::error("the coordinator"))),
         }
-    }
-
-    async fn watch(&self, prefix: &str) -> stele_coord::Result<Watch> {
-        self.inner.watch(prefix).await
-    }
-
-    async fn session(&self, ttl: Duration) -> stele_coord::Result<Session> {
-        self.inner.session(ttl).await
     }
 }
 

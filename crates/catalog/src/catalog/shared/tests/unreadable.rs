@@ -1,7 +1,6 @@
 //! Listings with records that cannot be read, as of a newer program.
 
 use super::*;
-use stele_coord::Session;
 use stele_coord::watch::Watchers;
 
 /// No listing is followed in this time.
@@ -16,13 +15,9 @@ struct Losing {
 }
 
 #[async_trait]
-impl Coord for Losing {
-    async fn get(&self, key: &str) -> stele_coord::Result<Option<Versioned>> {
-        self.coord.get(key).await
-    }
-
-    async fn list(&self, prefix: &str) -> stele_coord::Result<Vec<(String, Versioned)>> {
-        self.coord.list(prefix).await
+impl stele_coord::Layer for Losing {
+    fn below(&self) -> &dyn Coord {
+        &*self.coord
     }
 
     async fn txn(&self, txn: Txn) -> stele_coord::Result<TxnOutcome> {
@@ -33,10 +28,6 @@ impl Coord for Losing {
 
     async fn watch(&self, prefix: &str) -> stele_coord::Result<Watch> {
         self.watchers.lock().watch(prefix)
-    }
-
-    async fn session(&self, ttl: Duration) -> stele_coord::Result<Session> {
-        self.coord.session(ttl).await
     }
 }
 
