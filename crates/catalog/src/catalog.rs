@@ -51,6 +51,8 @@ pub struct Catalog {
     shown: Arc<Shown>,
     /// A transaction failed in a way that leaves its outcome open until another one succeeds.
     unsettled: AtomicBool,
+    /// The newest revision of a transaction here.
+    committed: AtomicU64,
     /// In a cluster the right to change records, for one term.
     leading: Option<Leading>,
 }
@@ -128,6 +130,7 @@ impl Catalog {
             coord,
             shown: Shown::new(view, None),
             unsettled: AtomicBool::new(false),
+            committed: AtomicU64::new(0),
             leading: None,
         };
         for (table, leftover) in tablets {
@@ -548,6 +551,8 @@ impl Catalog {
         self.add_fence(&mut conditions, &mut writes)?;
         match self.coord.txn(Txn { conditions, writes }).await {
             Ok(TxnOutcome::Committed { revision }) => {
+                // First: another caller that finds nothing unsettled waits for the view up to it.
+                self.committed.fetch_max(revision, Ordering::AcqRel);
                 self.unsettled.store(false, Ordering::Release);
                 self.wait_applied(revision).await;
                 Ok(revision)
@@ -564,9 +569,13 @@ impl Catalog {
     }
 
     /// After a change of unknown outcome: makes sure that it has not happened and will not. A change that was refused
-    /// must not come back with the next start.
+    /// must not come back with the next start. Afterwards the view has it if it has happened, and every other change that was
+    /// committed here.
     pub async fn settle(&self) -> Result<()> {
-        if self.unsettled.load(Ordering::Acquire) {
+        if !self.unsettled.load(Ordering::Acquire) {
+            // A concurrent change may have settled it, and wait for the view still.
+            self.wait_applied(self.committed.load(Ordering::Acquire)).await;
+        } else {
             let write = Write::Put {
                 key: "catalog/settled".to_owned(),
                 value: Bytes::new(),

@@ -165,11 +165,6 @@ impl CatalogView {
         self.tables.get(name)
     }
 
-    /// The table with this id.
-    pub fn table_by_id(&self, id: TableId) -> Option<&Arc<TableEntry>> {
-        self.tables.values().find(|t| t.schema.id == id)
-    }
-
     /// The tables of a namespace, by name.
     pub fn tables_of<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Arc<TableEntry>> + 'a {
         let from = TableName::new(namespace, "");

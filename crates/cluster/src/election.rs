@@ -80,7 +80,7 @@ pub(crate) async fn watch_leader(local: Arc<Local>, coord: Arc<dyn Coord>) {
     loop {
         local.env.sleep(PROBE_INTERVAL).await;
         // The record is read again only when there is a reason: servers that follow do not ask the coordinator three times a second.
-        if known.is_none() || answers == 0 {
+        if answers == 0 {
             known = leader(&*coord, ELECTION).await.ok().flatten();
         }
         let Some(record) = &known else { continue };
@@ -119,7 +119,7 @@ mod tests {
     use crate::testing::World;
     use async_trait::async_trait;
     use parking_lot::Mutex;
-    use stele_coord::{EmbeddedCoord, Session, TxnOutcome, Watch, campaign};
+    use stele_coord::{EmbeddedCoord, TxnOutcome, campaign};
     use stele_env::tokio_env::TokioRuntime;
     use stele_storage::memory::MemoryStorage;
 
@@ -131,13 +131,9 @@ mod tests {
     }
 
     #[async_trait]
-    impl Coord for Late {
-        async fn get(&self, key: &str) -> Result<Option<Versioned>, CoordError> {
-            self.inner.get(key).await
-        }
-
-        async fn list(&self, prefix: &str) -> Result<Vec<(String, Versioned)>, CoordError> {
-            self.inner.list(prefix).await
+    impl stele_coord::Layer for Late {
+        fn below(&self) -> &dyn Coord {
+            &*self.inner
         }
 
         async fn txn(&self, txn: Txn) -> Result<TxnOutcome, CoordError> {
@@ -153,14 +149,6 @@ mod tests {
                 });
             }
             self.inner.txn(txn).await
-        }
-
-        async fn watch(&self, prefix: &str) -> Result<Watch, CoordError> {
-            self.inner.watch(prefix).await
-        }
-
-        async fn session(&self, ttl: Duration) -> Result<Session, CoordError> {
-            self.inner.session(ttl).await
         }
     }
 
@@ -204,40 +192,41 @@ mod tests {
         );
         again.await.expect("does not wait for itself").expect("elected");
     }
+
+    /// A cluster of these members, of which the first watches the leader, and the record says that one leads.
+    async fn watched(members: u32, leader: u32) -> World {
+        let world = World::new().await;
+        for server in 1..=members {
+            world.note_member(server).await;
+        }
+        lead(&world, leader).await;
+        let watch = watch_leader(world.follow(1).await, world.coord.clone());
+        world.env.spawn("leader's watch", watch);
+        world
+    }
+
+    async fn lead(world: &World, server: u32) {
+        world.put(election_key(ELECTION), value(ServerId(server))).await;
+    }
+
     /// The former leader has resigned: its process goes on, and answers.
     #[tokio::test(start_paused = true)]
     async fn a_leader_that_follows_a_living_one_is_deposed_when_its_process_is_gone() {
-        let world = World::new().await;
-        for server in 1..=3 {
-            world.note_member(server).await;
-        }
-        let watching = world.follow(1).await;
+        let world = watched(3, 2).await;
         world.serve(2, &world.follow(2).await);
-        let lead = |server| world.put(election_key(ELECTION), value(ServerId(server)));
-        lead(2).await;
-        let watch = watch_leader(watching.clone(), world.coord.clone());
-        world.env.spawn("leader's watch", watch);
         world.env.sleep(Duration::from_secs(2)).await;
         assert_eq!(current(&*world.coord).await, Some(ServerId(2)), "it answers");
-        lead(3).await;
+        lead(&world, 3).await;
         world.env.sleep(Duration::from_secs(8)).await;
         assert_eq!(current(&*world.coord).await, None, "long before its session ends");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_leader_that_follows_this_server_is_deposed_when_its_process_is_gone() {
-        let world = World::new().await;
-        for server in 1..=2 {
-            world.note_member(server).await;
-        }
-        let watching = world.follow(1).await;
-        let lead = |server| world.put(election_key(ELECTION), value(ServerId(server)));
-        lead(1).await;
-        let watch = watch_leader(watching.clone(), world.coord.clone());
-        world.env.spawn("leader's watch", watch);
+        let world = watched(2, 1).await;
         world.env.sleep(Duration::from_secs(2)).await;
         assert_eq!(current(&*world.coord).await, Some(ServerId(1)), "it is this server");
-        lead(2).await;
+        lead(&world, 2).await;
         world.env.sleep(Duration::from_secs(4)).await;
         assert_eq!(current(&*world.coord).await, None, "long before its session ends");
     }

@@ -151,11 +151,10 @@ impl Local {
     /// changes meanwhile is in its first listing of the catalog, and the server is told of later ones only.
     fn bring_up_to_date(&self, assignments: &mut [Assignment]) {
         let view = self.catalog.view();
-        let tables = view.tables.values();
-        let schemas: BTreeMap<_, _> = tables.map(|table| (table.schema.id, &table.schema)).collect();
         for assignment in assignments {
-            let known = schemas.get(&assignment.schema.id);
-            if let Some(newer) = known.filter(|known| known.version > assignment.schema.version) {
+            let given = &assignment.schema;
+            let known = view.table(&given.name).map(|table| &table.schema);
+            if let Some(newer) = known.filter(|known| known.id == given.id && known.version > given.version) {
                 assignment.schema = Arc::clone(newer);
             }
         }

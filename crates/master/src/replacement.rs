@@ -148,8 +148,6 @@ impl Replacements {
     /// that the catalog names would be dropped. Fails while that cannot be known.
     async fn has_happened(&self, replacement: &Replacement) -> Result<bool, CatalogError> {
         self.catalog.settle().await?;
-        // A concurrent change of the leader may have settled it, and wait for the view still.
-        self.catalog.catch_up().await?;
         let Ok(entry) = self.catalog.table(&replacement.table) else {
             return Ok(false);
         };

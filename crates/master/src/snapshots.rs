@@ -207,7 +207,6 @@ impl Master {
             return Ok(());
         };
         let found = self.catalog.find_out_snapshot(&entry).await?;
-        self.catalog.catch_up().await?;
         *self.unknown_snapshot.lock() = None;
         match found.is_some() {
             true => self.tablets.note_snapshot(entry.id),

@@ -8,7 +8,7 @@ use crate::view::{CatalogView, TabletEntry};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 use stele_assignment::{Assignment, Owner};
 use stele_coord::{Condition, Coord, Versioned, Watch, WatchEvent, Write};
@@ -60,6 +60,7 @@ impl Catalog {
             coord,
             shown: Shown::new(view, Some(following)),
             unsettled: AtomicBool::new(false),
+            committed: AtomicU64::new(0),
             leading: None,
         });
         let follower = Follower {
@@ -97,6 +98,7 @@ impl Catalog {
             coord: self.coord.clone(),
             shown: self.shown.clone(),
             unsettled: AtomicBool::new(false),
+            committed: AtomicU64::new(0),
             leading: Some(Leading { fence, homes }),
         };
         leader.begin_term().await?;
