@@ -13,7 +13,7 @@ mod retained;
 use super::output::Output;
 use crate::error::{Result, TabletError};
 use crate::merging::MergingIterator;
-use crate::resolve::{Outcome, Resolver, Sink, Skip, Version};
+use crate::resolve::{Outcome, Resolver, Sink, Skip, Tombstone, Version};
 use bytes::Bytes;
 use retained::Retained;
 use std::sync::Arc;
@@ -414,7 +414,7 @@ impl Sink for Keep<'_> {
     fn tombstone(&mut self, key: &[u8], parts: &KeyParts, value: &Bytes) {
         let drops = match parts.family.0 {
             // One without an end hides only older cells, under every rule, and those have been dropped.
-            0 => self.drops_row_tombstones || self.bottom && parts.timestamp == Timestamp::MAX,
+            0 => self.drops_row_tombstones || self.bottom && Tombstone::new(parts, Timestamp::MIN).is_endless(),
             _ => self.drops_tombstones,
         };
         if !drops {

@@ -67,8 +67,8 @@ struct Entry {
 }
 
 impl Level {
-    fn add(&mut self, tombstone: Tombstone, rule: DeleteRule, drops: bool) {
-        if drops {
+    fn add(&mut self, tombstone: Tombstone, rule: DeleteRule, is_old: bool) {
+        if is_old || tombstone.is_endless() {
             self.dropping.add(tombstone, rule);
         }
         self.hiding.add(tombstone, rule);
@@ -118,8 +118,8 @@ impl Retained {
 
     /// Takes note of a tombstone of the row, which the resolver writes.
     pub fn note_row_tombstone(&mut self, parts: &KeyParts) {
-        let tombstone = Tombstone::new(parts, Timestamp::MIN);
-        self.row.add(tombstone, self.row_rule, tombstone.is_endless());
+        self.row
+            .add(Tombstone::new(parts, Timestamp::MIN), self.row_rule, false);
     }
 
     /// Goes to the family of the next entry; whether it keeps deleted cells.
@@ -143,8 +143,8 @@ impl Retained {
         debug_assert_eq!(parts.family, self.family, "the family was entered");
         if parts.qualifier_start == parts.qualifier_end {
             let tombstone = Tombstone::new(parts, family_tombstone_start(parts));
-            let drops = tombstone.is_endless() || self.is_old(parts.timestamp, keep);
-            self.of_family.add(tombstone, self.rule, drops);
+            let is_old = self.is_old(parts.timestamp, keep);
+            self.of_family.add(tombstone, self.rule, is_old);
             self.write_tombstone(key, parts.timestamp, tombstone, &value, keep);
             return;
         }
@@ -159,8 +159,8 @@ impl Retained {
         if parts.kind.is_delete() && parts.kind != CellKind::DeleteVersion {
             let start = key::range_delete_start(&value).filter(|_| parts.kind == CellKind::DeleteRange);
             let tombstone = Tombstone::new(parts, start.unwrap_or(Timestamp::MIN));
-            let drops = tombstone.is_endless() || self.is_old(parts.timestamp, keep);
-            self.of_column.add(tombstone, self.rule, drops);
+            let is_old = self.is_old(parts.timestamp, keep);
+            self.of_column.add(tombstone, self.rule, is_old);
             self.write_tombstone(key, parts.timestamp, tombstone, &value, keep);
             return;
         }
