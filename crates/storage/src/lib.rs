@@ -375,9 +375,11 @@ pub fn grows(path: &str) -> bool {
 /// Longest path. All known file systems take 4,096 bytes including the data root, and 255 in one component.
 pub const PATH_BYTES_MAX: usize = 255;
 
-/// First components that are reserved for backends: the lock file and the directory of unfinished puts.
+/// First components that are reserved for backends: the lock file, the directory of unfinished puts and the list of
+/// files whose sync failed.
 pub(crate) const RESERVED_LOCK: &str = "LOCK";
 pub(crate) const RESERVED_TMP: &str = "tmp";
+pub(crate) const RESERVED_UNSYNCED: &str = "UNSYNCED";
 
 /// The range `offset..offset + len` within a file of `file_len` bytes, or `OutOfBounds`.
 pub fn check_range(path: &str, offset: u64, len: usize, file_len: u64) -> Result<()> {
@@ -401,7 +403,10 @@ pub fn check_path(path: &str) -> Result<()> {
             && c.bytes()
                 .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
     };
-    let reserved = matches!(path.split('/').next(), Some(RESERVED_LOCK | RESERVED_TMP));
+    let reserved = matches!(
+        path.split('/').next(),
+        Some(RESERVED_LOCK | RESERVED_TMP | RESERVED_UNSYNCED)
+    );
     if path.len() <= PATH_BYTES_MAX && !reserved && path.split('/').all(component) {
         Ok(())
     } else {
@@ -417,7 +422,7 @@ mod tests {
     fn paths() {
         let long = "a".repeat(PATH_BYTES_MAX + 1);
         for bad in [
-            "", "/a", "a/", "a//b", ".", "a/../b", "LOCK", "tmp/x", "tmp", "a b", "a\0", &long,
+            "", "/a", "a/", "a//b", ".", "a/../b", "LOCK", "UNSYNCED", "tmp/x", "tmp", "a b", "a\0", &long,
         ] {
             assert!(check_path(bad).is_err(), "{bad:?}");
         }

@@ -6,7 +6,8 @@
 //!
 //! This is how the promises of the trait hold (`docs/storage.md` has the table):
 //! * *sync*: `fdatasync` of the file, then, the first time, `fsync` of its directory. Directories are made durable one
-//!   by one before a file is created in them.
+//!   by one before a file is created in them. After a failed sync the next one writes the bytes again, in the next
+//!   process, too (`unsynced`).
 //! * *put*: written and synced under a name in `tmp`, then moved into place, then `fsync` of the directory. The move is
 //!   `renameat2(RENAME_NOREPLACE)`, or a hard link where the file system lacks that.
 //! * *delete*: `unlink`, then `fsync` of the directory; of several files, of each directory once.
@@ -26,6 +27,7 @@ mod foreign;
 mod looking;
 mod root;
 mod syncs;
+mod unsynced;
 
 use crate::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError, check_path};
 use async_trait::async_trait;

@@ -1,7 +1,7 @@
 //! Open files of the local disk.
 
+use super::blocking;
 use super::root::{Root, fail, unreadable};
-use super::{blocking, syncs};
 use crate::writer::WriterLife;
 use crate::{AppendFile, ReadFile, Result, check_range, grows};
 use async_trait::async_trait;
@@ -109,7 +109,7 @@ impl AppendFile for LocalAppend {
             let (file, linked) = (Arc::clone(&self.file), self.linked);
             let (path, root) = (self.path.clone(), Arc::clone(&self.root));
             blocking(&self.env, &self.path, "sync", move || {
-                syncs::content(&file).map_err(|e| fail(&path, "sync", &e))?;
+                root.sync_written(&path, &file).map_err(|e| fail(&path, "sync", &e))?;
                 if linked {
                     return Ok(());
                 }

@@ -1,7 +1,8 @@
 //! A data root and the system calls on it. Every call here blocks.
 
 use super::syncs;
-use crate::{FileInfo, RESERVED_LOCK, RESERVED_TMP, Result, StorageError, check_path};
+use super::unsynced::Unsynced;
+use crate::{FileInfo, RESERVED_LOCK, RESERVED_TMP, Result, StorageError, check_path, grows};
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, RenameFlags};
 use rustix::io::Errno;
@@ -22,8 +23,12 @@ pub(super) struct Root {
     durable: Mutex<BTreeSet<PathBuf>>,
     /// Held while a directory is listed and synced for all its entries.
     syncing_entries: Mutex<()>,
+    /// Files whose bytes a sync does not cover before they are written again.
+    pub(super) unsynced: Unsynced,
     /// Makes the entries of a directory durable; tests inject failures.
     sync_directory: fn(&Path) -> io::Result<()>,
+    /// Makes the whole file system durable; tests inject failures.
+    pub(super) sync_all: fn(&Path) -> io::Result<()>,
     /// Names unfinished puts. Unique because the lock is exclusive and `tmp` was emptied at open.
     put_counter: AtomicU64,
 }
@@ -74,12 +79,16 @@ impl Root {
         empty_tmp(&tmp).map_err(failed("clean up tmp"))?;
         remove_empty_directories(directory, list_directories).map_err(failed("clean up directories"))?;
         syncs::names(directory).map_err(failed("sync data directory"))?;
+        let unsynced = Unsynced::read(directory).map_err(failed("read the list of failed syncs"))?;
+        unsynced.write_all_again().map_err(failed("repeat failed syncs"))?;
         Ok(Root {
+            unsynced,
             durable: Mutex::new(BTreeSet::from([directory.to_owned()])),
             syncing_entries: Mutex::new(()),
             directory: directory.to_owned(),
             _lock: Some(lock),
             sync_directory: syncs::names,
+            sync_all: syncs::all,
             put_counter: AtomicU64::new(0),
         })
     }
@@ -88,11 +97,13 @@ impl Root {
     pub(super) fn look(directory: &Path) -> Result<Root> {
         let lock = lock_to_check(directory, &directory.display().to_string())?;
         Ok(Root {
+            unsynced: Unsynced::none(directory),
             durable: Mutex::default(),
             syncing_entries: Mutex::new(()),
             directory: directory.to_owned(),
             _lock: lock,
             sync_directory: syncs::names,
+            sync_all: syncs::all,
             put_counter: AtomicU64::new(0),
         })
     }
@@ -268,6 +279,7 @@ impl Root {
                 .or_else(|e| if is_absent(&e) { Ok(()) } else { Err(e) }),
             Err(e) => Err(e),
         };
+        self.unsynced.forget(path);
         delete().map_err(|e| fail(path, "delete", &e))
     }
 
@@ -277,6 +289,7 @@ impl Root {
         // One path per directory.
         let mut changed = BTreeMap::new();
         for path in paths {
+            self.unsynced.forget(path);
             match fs::remove_file(self.directory.join(path)) {
                 Err(e) if !is_absent(&e) => return Err(fail(path, "delete", &e)),
                 // Perhaps this process unlinked it earlier, and could not make that durable.
@@ -294,6 +307,7 @@ impl Root {
 
     /// A deletion that is not made durable.
     pub(super) fn discard(&self, path: &str) -> Result<()> {
+        self.unsynced.forget(path);
         match fs::remove_file(self.directory.join(path)) {
             Err(e) if !is_absent(&e) => Err(fail(path, "delete", &e)),
             _ => Ok(()),
@@ -302,13 +316,26 @@ impl Root {
 
     pub(super) fn sync_file(&self, path: &str) -> Result<()> {
         let (file, _) = self.open_file(path)?;
-        syncs::content(&file)
+        self.unsynced
+            .sync_existing(path, &file)
             .and_then(|()| self.sync_parent(path))
             .map_err(|e| not_durable(path, "sync", &e))
     }
 
+    /// Makes the bytes of a file that is being written durable.
+    pub(super) fn sync_written(&self, path: &str, file: &File) -> io::Result<()> {
+        self.unsynced.sync_written(path, file)
+    }
+
+    /// A failure may concern any file. Those that are not logs were durable before anything referred to them.
     pub(super) fn sync_all(&self) -> Result<()> {
-        syncs::all(&self.directory).map_err(|e| not_durable("", "sync all", &e))
+        let Err(error) = (self.sync_all)(&self.directory) else {
+            return Ok(());
+        };
+        for file in self.list("")?.iter().filter(|file| grows(&file.path)) {
+            self.unsynced.note(&file.path);
+        }
+        Err(not_durable("", "sync all", &error))
     }
 
     pub(super) fn free_bytes(&self) -> Result<u64> {
