@@ -764,6 +764,55 @@ fn tagged(out: &mut BytesMut, row: &str, timestamp: i64, kind: u8, value: &[u8])
     out.extend_from_slice(&tag);
 }
 
+/// Sends an entry of a log, as a source of replication does; the class of the exception in the response.
+fn ship(admin: &mut Connection, table: &'static str, cells: BytesMut, count: i32) -> Option<String> {
+    let entry = WalEntry {
+        key: WalKey {
+            table_name: table.into(),
+            ..WalKey::default()
+        },
+        key_value_bytes: Vec::new(),
+        associated_cell_count: Some(count),
+    };
+    let request = ReplicateWalEntryRequest {
+        entry: vec![entry],
+        replication_cluster_id: Some("other".to_owned()),
+    };
+    let response = admin.call("ReplicateWALEntry", &request, &cells.freeze());
+    let thrown = response.header.exception?;
+    Some(thrown.exception_class_name.unwrap())
+}
+
+/// The source deletes its own log then, and never ships the entry again.
+#[test]
+fn an_entry_of_a_log_survives_the_process_in_a_table_without_a_log() {
+    let data = tempfile::tempdir().unwrap();
+    let address = free_address();
+    let first = server(data.path(), &address);
+    let mut unlogged = creation(table(), Vec::new());
+    unlogged.table_schema.attributes.push(BytesBytesPair {
+        first: "DURABILITY".into(),
+        second: "SKIP_WAL".into(),
+    });
+    make(&mut Connection::open(&address, MASTER_SERVICE), &unlogged);
+    let mut cells = BytesMut::new();
+    logged(&mut cells, "a", 5, CellType::Put, "v");
+    let mut admin = Connection::open(&address, ADMIN_SERVICE);
+    assert_eq!(ship(&mut admin, "t", cells, 1), None);
+    // Kills it.
+    drop(first);
+    let second = server(data.path(), &address);
+    let mut client = Connection::open(&address, CLIENT_SERVICE);
+    let scan = ScanRequest {
+        region: Some(region_of(&mut client, b"a")),
+        scan: Some(Scan::default()),
+        number_of_rows: Some(10),
+        ..ScanRequest::default()
+    };
+    assert_eq!(client.ask::<ScanResponse>("Scan", &scan).1, ["a f:q=v"]);
+    assert_eq!(second.stop(rustix::process::Signal::TERM), Some(0));
+}
+
 #[test]
 fn a_lifetime_in_a_log_is_kept_and_other_tags_are_refused() {
     let data = tempfile::tempdir().unwrap();
@@ -771,25 +820,7 @@ fn a_lifetime_in_a_log_is_kept_and_other_tags_are_refused() {
     let server = server(data.path(), &address);
     create(&address);
     let mut admin = Connection::open(&address, ADMIN_SERVICE);
-    let mut ship = |cells: BytesMut, count: i32| {
-        let entry = WalEntry {
-            key: WalKey {
-                table_name: "t".into(),
-                ..WalKey::default()
-            },
-            key_value_bytes: Vec::new(),
-            associated_cell_count: Some(count),
-        };
-        let request = ReplicateWalEntryRequest {
-            entry: vec![entry],
-            replication_cluster_id: None,
-        };
-        let response = admin.call("ReplicateWALEntry", &request, &cells.freeze());
-        response
-            .header
-            .exception
-            .map(|thrown| thrown.exception_class_name.unwrap())
-    };
+    let mut ship = |cells: BytesMut, count| ship(&mut admin, "t", cells, count);
     let mut cells = BytesMut::new();
     tagged(&mut cells, "a", 5, 8, &1_i64.to_be_bytes());
     tagged(&mut cells, "b", 5, 8, &(i64::MAX / 2).to_be_bytes());
@@ -829,25 +860,7 @@ fn entries_of_a_log_are_applied_once_however_often_they_come() {
     let mut master = Connection::open(&address, MASTER_SERVICE);
     make(&mut master, &creation(name, vec![by_sequence]));
     let mut admin = Connection::open(&address, ADMIN_SERVICE);
-    let mut ship = |table: &'static str, cells: &BytesMut, count: i32| {
-        let entry = WalEntry {
-            key: WalKey {
-                table_name: table.into(),
-                ..WalKey::default()
-            },
-            key_value_bytes: Vec::new(),
-            associated_cell_count: Some(count),
-        };
-        let request = ReplicateWalEntryRequest {
-            entry: vec![entry],
-            replication_cluster_id: Some("other".to_owned()),
-        };
-        let response = admin.call("ReplicateWALEntry", &request, &cells.clone().freeze());
-        response
-            .header
-            .exception
-            .map(|thrown| thrown.exception_class_name.unwrap())
-    };
+    let mut ship = |table, cells: &BytesMut, count| ship(&mut admin, table, cells.clone(), count);
     let mut first = BytesMut::new();
     logged(&mut first, "a", 5, CellType::Put, "old");
     logged(&mut first, "z", 5, CellType::Put, "kept");

@@ -7,6 +7,9 @@
 //! Entries of system tables and events of the log are passed over. A bulk load is refused, because its files are in the
 //! source's file system. The source repeats a request that fails, so a request need not be atomic.
 //!
+//! A source deletes its log once an entry is acknowledged, and never ships that again. So entries are synced, also in a
+//! table with a weaker durability.
+//!
 //! Back-pressure: a call ends when its rows are written, and a source has one call at a time for each of its threads. Its
 //! memory is that of its request.
 
@@ -22,7 +25,7 @@ use crate::times;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stele_types::{DeleteRule, Mutation, RowMutation, TableName, TableSchema};
+use stele_types::{DeleteRule, Durability, Mutation, RowMutation, TableName, TableSchema};
 use stele_wire::cell::{Cell, CellReader};
 use stele_wire::messages::{Empty, ReplicateWalEntryRequest, WalEntry};
 use stele_wire::tags;
@@ -49,7 +52,7 @@ pub(super) async fn replicate(shared: &Shared, call: &Call) -> Outcome<Reply> {
         take(shared, entry, &mut cells, &mut tables)?;
     }
     for Rows { schema, rows, .. } in tables.into_values() {
-        let results = write(shared, &schema, rows, None).await?;
+        let results = write(shared, &schema, rows, Some(Durability::Sync)).await?;
         results.into_iter().collect::<Outcome<Vec<()>>>()?;
     }
     call.reply(&Empty {})
