@@ -380,6 +380,9 @@ async fn carry_out(client: &Client, order: BeginBackupWorkRequest, verb: &'stati
             };
         if done.code != 0 && !is_done_before {
             progress.finish();
+            if attempt > 0 && done.code == Code::AlreadyExists as u32 {
+                bail!("{}; the order that the former server took may have made it", done.error);
+            }
             bail!("{}", done.error);
         }
         progress.finish();

@@ -73,6 +73,8 @@ pub struct ExportCheckpoint {
 
 /// First field of an import's checkpoint; the number changes with the meaning of the fields.
 pub const IMPORT_FORMAT: &str = "stele import checkpoint 1";
+/// The part of it that stays.
+pub const IMPORT_KIND: &str = "stele import checkpoint";
 /// First field of an export's checkpoint.
 pub const EXPORT_FORMAT: &str = "stele export checkpoint 1";
 
@@ -143,6 +145,21 @@ pub fn remove(path: &Path) -> Result<()> {
             Err(error).with_context(|| format!("cannot remove {}", path.display()))
         }
         _ => Ok(()),
+    }
+}
+
+/// Removes the checkpoint of work that starts over. A file of another kind than `kind`, the beginning of its format, is
+/// left: its name was given by mistake.
+pub fn start_over(path: &Path, kind: &str) -> Result<()> {
+    #[derive(Deserialize)]
+    struct Any {
+        format: String,
+    }
+    match load::<Any>(path)? {
+        Some(Any { format }) if !format.starts_with(kind) => {
+            bail!("{} is a `{format}`, not a `{kind}`: name another file", path.display())
+        }
+        _ => remove(path),
     }
 }
 

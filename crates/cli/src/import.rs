@@ -13,7 +13,7 @@ pub mod pipeline;
 mod refused;
 pub mod source;
 
-use crate::checkpoint::{self, IMPORT_FORMAT, ImportCheckpoint, InputIdentity, Prefix, with_suffix};
+use crate::checkpoint::{self, IMPORT_FORMAT, IMPORT_KIND, ImportCheckpoint, InputIdentity, Prefix, with_suffix};
 use crate::client::admin::NewFamily;
 use crate::client::{Client, TableRef};
 use crate::compression::Compression;
@@ -30,6 +30,7 @@ use clap::Args;
 use pipeline::{Pipeline, Resumable, Totals, missing_families};
 use source::SourceOptions;
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tonic::Code;
@@ -132,10 +133,19 @@ struct Start {
     resumable: Option<(PathBuf, ImportCheckpoint)>,
 }
 
+/// Whether both names are of one file, which need not exist.
+fn is_same_file(one: &Path, other: &Path) -> Result<bool> {
+    if let (Ok(one), Ok(other)) = (std::fs::metadata(one), std::fs::metadata(other)) {
+        return Ok((one.dev(), one.ino()) == (other.dev(), other.ino()));
+    }
+    Ok(std::path::absolute(one)? == std::path::absolute(other)?)
+}
+
 /// Runs an import.
 pub async fn run(args: ImportArgs) -> Result<ExitCode> {
     let path = (args.input != Path::new("-")).then_some(args.input.as_path());
     let source = args.source_options(path)?;
+    args.check_files(path)?;
     let identity = path.map(source::identify).transpose()?;
     let mut start = args.start(identity.clone(), source)?;
     let bad = args.bad_list(path, &mut start)?;
@@ -266,11 +276,34 @@ impl ImportArgs {
         }
     }
 
+    fn state_path(&self) -> PathBuf {
+        let default = || with_suffix(&self.input, ".import-state");
+        self.state.clone().unwrap_or_else(default)
+    }
+
+    /// Refuses to write progress or bad records over the input, or over each other.
+    fn check_files(&self, input: Option<&Path>) -> Result<()> {
+        let bad = self.bad_path(input);
+        let mut written = vec![("--bad", bad.clone())];
+        if let Some(input) = input {
+            written.push(("--state", self.state_path()));
+            for (option, path) in &written {
+                if is_same_file(path, input)? {
+                    bail!("{option} names the input, {}: name another file", input.display());
+                }
+            }
+            if is_same_file(&bad, &self.state_path())? {
+                bail!("--bad and --state name the same file, {}", bad.display());
+            }
+        }
+        Ok(())
+    }
+
     /// The list of bad records, which the checkpoint names from now on.
     fn bad_list(&self, input: Option<&Path>, start: &mut Start) -> Result<BadList> {
         let path = self.bad_path(input);
         let Some((_, checkpoint)) = &mut start.resumable else {
-            return Ok(BadList::new(path, 0, 0));
+            return BadList::begin(path);
         };
         let name = escape(std::path::absolute(&path)?.as_os_str().as_encoded_bytes());
         let list = match checkpoint.bad_list.replace(name.clone()) {
@@ -283,6 +316,7 @@ impl ImportArgs {
                 }
                 BadList::append_to(path, start.bad_records)?
             }
+            _ if start.bad_bytes == 0 => BadList::begin(path)?,
             _ => BadList::resume(path, start.bad_bytes, start.bad_records)?,
         };
         (checkpoint.bad_records, checkpoint.bad_bytes) = list.written();
@@ -341,10 +375,7 @@ impl ImportArgs {
                 resumable: None,
             });
         };
-        let path = self
-            .state
-            .clone()
-            .unwrap_or_else(|| with_suffix(&self.input, ".import-state"));
+        let path = self.state_path();
         let mut now = ImportCheckpoint {
             format: IMPORT_FORMAT.to_owned(),
             timestamp_micros: self.fixed_timestamp(timestamp::to_granularity(input.modified_micros.max(0))),
@@ -356,7 +387,7 @@ impl ImportArgs {
             bad_list: None,
         };
         if self.restart {
-            checkpoint::remove(&path)?;
+            checkpoint::start_over(&path, IMPORT_KIND)?;
         } else if let Some(found) = checkpoint::load::<ImportCheckpoint>(&path)? {
             if let Some(why) = found.mismatch(&now) {
                 checkpoint::refuse(&path, &why)?;

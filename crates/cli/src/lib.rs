@@ -29,6 +29,7 @@ pub mod connection;
 pub mod escape;
 pub mod explain;
 pub mod export;
+pub mod file_lock;
 pub mod formats;
 pub mod groups;
 pub mod health;

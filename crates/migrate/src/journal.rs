@@ -10,9 +10,13 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use stele_cli::checkpoint;
+use stele_cli::file_lock::FileLock;
 
 /// First field of the file; the number changes with the meaning of the fields.
 const FORMAT: &str = "stele migrate progress 1";
+
+/// The part of it that stays.
+const KIND: &str = "stele migrate progress";
 
 /// The file.
 #[derive(Serialize, Deserialize)]
@@ -90,19 +94,21 @@ pub struct Journal {
     path: PathBuf,
     /// The progress now.
     pub progress: Progress,
+    /// Another process would replace the progress of this one by an older one.
+    _lock: FileLock,
 }
 
 impl Journal {
     /// Continues the progress in the file, if there is one and it is not to be started over.
     ///
     /// # Errors
-    /// A file that is damaged, or belongs to other work.
+    /// A file that is damaged, belongs to other work, or is in use.
     pub fn open(path: PathBuf, work: Identity, restart: bool) -> Result<Journal> {
-        let found = if restart {
-            None
-        } else {
-            checkpoint::load::<File>(&path)?
-        };
+        let lock = FileLock::of(&path)?;
+        if restart {
+            checkpoint::start_over(&path, KIND)?;
+        }
+        let found = checkpoint::load::<File>(&path)?;
         let progress = match found {
             None => Progress {
                 work,
@@ -116,7 +122,11 @@ impl Journal {
                 progress
             }
         };
-        Ok(Journal { path, progress })
+        Ok(Journal {
+            path,
+            progress,
+            _lock: lock,
+        })
     }
 
     /// The ranges of a table; `plan` makes them when there are none yet.
@@ -161,12 +171,18 @@ impl Journal {
         checkpoint::store(&self.path, &written(&self.progress)?)
     }
 
-    /// Removes the file of finished work.
+    /// Forgets finished tables. The file goes with the last one: others may have been begun by an earlier run.
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn remove(&self) -> Result<()> {
-        checkpoint::remove(&self.path)
+    pub fn finish<'a>(&mut self, tables: impl IntoIterator<Item = &'a str>) -> Result<()> {
+        for table in tables {
+            self.progress.tables.remove(table);
+        }
+        match self.progress.tables.is_empty() {
+            true => checkpoint::remove(&self.path),
+            false => self.save(),
+        }
     }
 }
 
@@ -268,8 +284,13 @@ mod tests {
         journal.ranges("ns:t", || vec![range()]);
         journal.save().unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), GOLDEN);
+        let in_use = Journal::open(path.clone(), work("s"), false).unwrap_err();
+        assert!(in_use.to_string().contains("in use by another process"), "{in_use}");
+        let before = journal.progress.clone();
+        drop(journal);
         let again = Journal::open(path.clone(), work("s"), false).unwrap();
-        assert_eq!(again.progress, journal.progress);
+        assert_eq!(again.progress, before);
+        drop(again);
         assert!(Journal::open(path.clone(), work("other"), false).is_err());
         assert!(
             Journal::open(path, work("other"), true)
@@ -278,6 +299,34 @@ mod tests {
                 .tables
                 .is_empty()
         );
+    }
+
+    #[test]
+    fn tables_of_an_earlier_run_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        let mut journal = Journal::open(path.clone(), work("s"), false).unwrap();
+        for table in ["begun", "done"] {
+            journal.ranges(table, || vec![range()]);
+        }
+        journal.finish(["done"]).unwrap();
+        drop(journal);
+        let mut journal = Journal::open(path.clone(), work("s"), false).unwrap();
+        assert!(journal.knows("begun") && !journal.knows("done"));
+        journal.finish(["begun"]).unwrap();
+        drop(journal);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_of_another_kind_is_not_started_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        for content in ["id,name\n1,x\n", "{\"format\":\"other\"}"] {
+            fs::write(&path, content).unwrap();
+            Journal::open(path.clone(), work("s"), true).unwrap_err();
+            assert_eq!(fs::read_to_string(&path).unwrap(), content);
+        }
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub async fn run(args: MigrateArgs) -> Result<ExitCode> {
             return Ok(code);
         }
     }
-    journal.lock().remove()?;
+    journal.lock().finish(views.iter().map(|(name, _)| name.as_str()))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -6,7 +6,8 @@
 //!
 //! `row`, `qualifier` and `value` are strings, or `{"b64": "..."}` when they are not UTF-8 or that is
 //! shorter. Timestamps are microseconds.
-//! Invariant: reading a written row gives the same row, regardless of its bytes.
+//! Invariant: reading a written row gives the same row, regardless of its bytes. A lifetime of a single cell is not part
+//! of it, because the API that exports read has none.
 
 use super::jsonl::reason;
 use super::lines::RecordLines;

@@ -7,8 +7,11 @@
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+
+/// Digits of a line number.
+const LINE_NUMBER_BYTES_MAX: u64 = 20;
 
 /// One bad record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +64,21 @@ impl BadList {
             written,
             waiting: BTreeMap::new(),
         }
+    }
+
+    /// The list of an import that has none yet. An earlier list is replaced at the first bad record; fails for any other file,
+    /// which is named by mistake.
+    pub fn begin(path: PathBuf) -> Result<Self> {
+        let refused = || {
+            format!(
+                "{} is not a list of bad records: name another file with --bad",
+                path.display()
+            )
+        };
+        if !is_list(&path).with_context(refused)? {
+            bail!(refused());
+        }
+        Ok(BadList::new(path, 0, 0))
     }
 
     /// The list of an import that continues. Fails if the file has less than was written.
@@ -137,6 +155,18 @@ impl BadList {
     }
 }
 
+/// Whether a file begins as a list does: a number and a tab. One that is empty or missing does, too.
+fn is_list(path: &Path) -> std::io::Result<bool> {
+    let mut start = Vec::new();
+    match File::open(path) {
+        Ok(file) => file.take(LINE_NUMBER_BYTES_MAX + 1).read_to_end(&mut start)?,
+        Err(error) if error.kind() == ErrorKind::NotFound => 0,
+        Err(error) => return Err(error),
+    };
+    let digits = start.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    Ok(start.is_empty() || digits > 0 && start.get(digits) == Some(&b'\t'))
+}
+
 /// Bytes of a file; none if there is none.
 fn length(path: &Path) -> Result<u64> {
     match std::fs::metadata(path) {
@@ -155,6 +185,24 @@ mod tests {
             line,
             reason: format!("reason {line}"),
             raw: format!("a\tb\n{line}").into_bytes(),
+        }
+    }
+
+    #[test]
+    fn another_file_is_not_taken_for_a_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("in.csv");
+        assert!(BadList::begin(path.clone()).is_ok(), "there is none");
+        for (content, is_list) in [
+            ("", true),
+            ("17\treason\tx\n", true),
+            ("id,name\n1,x\n", false),
+            ("\tx", false),
+            ("12", false),
+        ] {
+            std::fs::write(&path, content).unwrap();
+            assert_eq!(BadList::begin(path.clone()).is_ok(), is_list, "{content:?}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
         }
     }
 

@@ -98,6 +98,34 @@ fn a_list_of_bad_records_continues_or_another_one_gets_the_rest() {
 }
 
 #[test]
+fn no_option_may_name_a_file_that_the_import_reads_or_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (input, _) = interrupted(dir.path());
+    let link = dir.path().join("link");
+    std::fs::hard_link(&input, &link).unwrap();
+    let check = |more: &[&str]| args(&input, more).check_files(Some(&input));
+    let (input_name, link, new) = (input.to_str().unwrap(), link.to_str().unwrap(), dir.path().join("new"));
+    let new = new.to_str().unwrap();
+    check(&[]).unwrap();
+    check(&["--bad", new]).unwrap();
+    for refused in [["--bad", input_name], ["--bad", link], ["--state", link]] {
+        let why = check(&refused).unwrap_err().to_string();
+        assert!(why.contains("names the input"), "{why}");
+    }
+    check(&["--bad", new, "--state", new]).unwrap_err();
+}
+
+#[test]
+fn a_file_that_is_no_checkpoint_is_not_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (input, _) = interrupted(dir.path());
+    let other = dir.path().join("other.json");
+    std::fs::write(&other, "{\"format\":\"something else\"}").unwrap();
+    start(&args(&input, &["--restart", "--state", other.to_str().unwrap()])).unwrap_err();
+    assert!(other.exists());
+}
+
+#[test]
 fn another_command_or_input_does_not() {
     let dir = tempfile::tempdir().unwrap();
     let (input, path) = interrupted(dir.path());
