@@ -119,6 +119,8 @@ async fn page(
     let mut room = Room::new(served.parts.server.pool().of(Part::Responses), env.clone()).await?;
     let mut stream = served.parts.service.read_rows(read).await?;
     let (mut rows, mut bytes, mut is_open) = (Vec::<Row>::new(), 0, false);
+    // The last row that a batch was known to end behind.
+    let mut through = None;
     while let Some(batch) = stream.next_within(&mut room).await? {
         if is_open && !batch.continues && !batch.is_empty() {
             // The row begins again.
@@ -142,14 +144,23 @@ async fn page(
             true => is_open,
             false => batch.unfinished,
         };
+        through = batch.scanned_through.clone().or(through);
         if !is_open && env.now() >= end && rows.len() < limit {
-            let through = batch.scanned_through.clone();
-            return Ok((rows, through));
+            let place = next_from(through.as_ref(), &rows);
+            if place.is_some() {
+                return Ok((rows, place));
+            }
+            // The first row is not scanned yet. It is bounded, so the page ends behind it.
         }
     }
     let last = rows.last().map(|row| row.key.clone());
     let is_full = rows.len() >= limit;
     Ok((rows, last.filter(|_| is_full)))
+}
+
+/// The row behind which a page goes on that ends by time. A batch within a large row without cells names no row.
+fn next_from(through: Option<&Bytes>, rows: &[Row]) -> Option<Bytes> {
+    through.max(rows.last().map(|row| &row.key)).cloned()
 }
 
 impl Row {
@@ -344,6 +355,16 @@ mod tests {
         assert_eq!(of("a", Some("ab")), all(b"ab\0", Some(b"b")));
         assert_eq!(of("b", Some(r"a\xff")), all(b"b", Some(b"c")));
         assert!(range(&wanted(r"\q", None)).is_err());
+    }
+
+    #[test]
+    fn a_page_that_ends_within_a_row_goes_on_behind_the_one_before() {
+        let (a, c) = (Bytes::from_static(b"a"), Bytes::from_static(b"c"));
+        assert_eq!(next_from(None, &[]), None, "the first row is not scanned");
+        assert_eq!(next_from(Some(&a), &[]), Some(a.clone()));
+        assert_eq!(next_from(Some(&a), &[Row::of(&c)]), Some(c.clone()));
+        assert_eq!(next_from(Some(&c), &[Row::of(&a)]), Some(c));
+        assert_eq!(next_from(None, &[Row::of(&a)]), Some(a));
     }
 
     #[test]
