@@ -110,10 +110,6 @@ impl Task {
         let records = carried_records(&*flushed.coord, u64::from(needed.epochs)).await?;
         let written = attempt.write(&records).await?;
         self.seal(flushed.root, attempt).await?;
-        if self.target.is_none() {
-            // Everything is in files. Nobody reads this log any more, and the cluster does not know it.
-            delete_log(&*self.source).await.context("deleting the log")?;
-        }
         let tables = flushed.view.tables.values();
         Ok(Summary {
             names: self.names.clone(),
@@ -235,10 +231,14 @@ impl Task {
         self.tidy().await
     }
 
-    /// Removes the mark of data that arrive.
+    /// Removes the files that have no use any more. In place that is the log: everything is in other files, and the cluster
+    /// does not know it.
     async fn tidy(&self) -> anyhow::Result<()> {
         match &self.target {
-            None => Ok(()),
+            None => {
+                delete_log(&*self.source).await.context("deleting the log")?;
+                Ok(())
+            }
             Some(target) => Ok(target.delete(INCOMING).await?),
         }
     }

@@ -85,6 +85,10 @@ async fn kill_everywhere(in_place: bool, happens: bool) {
         assert!(both.is_ok(), "killed after {changes}, run again: {both:?}");
         assert!(world.is_finished().await, "killed after {changes}");
         world.check_files().await;
+        if in_place {
+            let left = world.source.list("log/").await.unwrap();
+            assert!(left.is_empty(), "killed after {changes}: the log stays: {left:?}");
+        }
         if changes % 16 == 0 || matches!(state, Source::Left(_)) {
             check_cluster(&single, world.data(), &world.coord).await;
         }
