@@ -63,8 +63,12 @@ pub struct ScanFilter {
     load_on_demand: bool,
     store_limit: Option<u64>,
     store_offset: u64,
+    /// By the names of their families.
     stores: Vec<Store>,
 }
+
+/// Memory of a family that a filter reads, besides its name.
+const STORE_BYTES: usize = std::mem::size_of::<Store>() + std::mem::size_of::<FamilyVersions>();
 
 /// Reading of one family.
 struct Store {
@@ -105,6 +109,9 @@ impl ScanFilter {
         charge: &mut Charge<'_>,
     ) -> Result<Self, FilterError> {
         let (root, cost): (BoxNode, Cost) = decode::tree(filter, random, charge)?;
+        if !charge(shape.families.len().saturating_mul(STORE_BYTES)) {
+            return Err(FilterError::NoMemory);
+        }
         let mut root = Wrapper(root);
         // The wrapper does not pass this on in HBase, which therefore calls the filter inside.
         root.0.set_reversed(shape.reversed);
@@ -124,6 +131,7 @@ impl ScanFilter {
         for FamilyVersions { family, versions_max } in &shape.families {
             this.add_store(family, *versions_max);
         }
+        this.stores.sort_by(|a, b| a.family.cmp(&b.family));
         Ok(this)
     }
 
@@ -234,14 +242,15 @@ impl ScanFilter {
         let mut cells = cells.into_iter().peekable();
         while let Some(first) = cells.peek() {
             let family = first.family.clone();
-            let store = self.store(&family);
-            let Some(reading) = self.stores.get_mut(store) else {
-                continue;
-            };
             let mut own = Vec::new();
             while let Some(cell) = cells.next_if(|cell| cell.family == family) {
                 own.push(cell);
             }
+            let store = self.stores.binary_search_by(|store| store.family.cmp(&family));
+            debug_assert!(store.is_ok(), "cells are of families that the scan reads");
+            let Some((store, reading)) = store.ok().and_then(|at| Some((at, self.stores.get_mut(at)?))) else {
+                continue;
+            };
             if reading.reads(row, self.reversed) {
                 let families = if reading.on_demand {
                     &mut on_demand
@@ -252,15 +261,6 @@ impl ScanFilter {
             }
         }
         (essential, on_demand)
-    }
-
-    fn store(&mut self, family: &Bytes) -> usize {
-        let known = self.stores.iter().position(|store| store.family == *family);
-        known.unwrap_or_else(|| {
-            debug_assert!(false, "a cell of a family that the scan does not read");
-            self.add_store(family, u32::MAX);
-            self.stores.len() - 1
-        })
     }
 
     /// Whether the row is kept after its cells were judged; drops cells that the filter rejects only now.
