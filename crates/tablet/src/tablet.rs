@@ -289,8 +289,11 @@ impl Tablet {
         let former = self.publish(&mut state, next);
         self.schema_address
             .store(Arc::as_ptr(&schema).addr(), Ordering::Release);
-        self.schema_mark
-            .store(SchemaMark::of(&schema).word(), Ordering::Release);
+        // The same schema once more must not bring back a mark under which older results were kept.
+        if !self.schema_mark().is_of(&schema) {
+            self.schema_mark
+                .store(SchemaMark::of(&schema).word(), Ordering::Release);
+        }
         *current = schema;
         drop(current);
         drop(state);

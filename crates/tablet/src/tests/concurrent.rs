@@ -230,6 +230,8 @@ async fn what_a_job_drops_by_a_former_rule_changes_the_mark() {
     assert_eq!(read(&tablet).await, "2=new");
     let renewed = tablet.schema_mark();
     assert!(mark != renewed && renewed.is_of(&tablet.schema()) && renewed.row_cache());
+    tablet.set_schema(ruled(3, None));
+    assert_eq!(tablet.schema_mark(), renewed, "the former one would be met again");
     // A job that begins now drops nothing that was read since.
     write(&tablet, vec![put(3, "newest")]);
     tablet.compact_all().await.unwrap();
