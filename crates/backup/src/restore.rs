@@ -22,6 +22,7 @@ use crate::restore_at::{self, Moment, Plan};
 use crate::root::DataRoot;
 use crate::work::Work;
 use importing::Importing;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_catalog::CatalogError;
 use stele_client::{SnapshotName, TableAdmin};
@@ -132,12 +133,14 @@ async fn follow(
     todo: &[Wanted],
     work: &Arc<Work>,
 ) -> Result<()> {
+    let mut targets = BTreeMap::new();
     for table in todo {
-        root.master()
+        let id = root
+            .master()
             .clone_restored(&table.snapshot, &table.target, true)
             .await?;
+        targets.insert(table.index, (table.target.clone(), id));
     }
-    let targets = todo.iter().map(|table| (table.index, table.target.clone())).collect();
     plan.replay(root, moment, &targets, work).await?;
     work.begin("enabling tables")?;
     for table in todo {

@@ -175,12 +175,13 @@ pub(crate) async fn plan(
     );
     let (mut tables, mut orphans) = (BTreeMap::new(), Orphans::default());
     for (index, of) in (0..).zip(&record.tables) {
-        // Clocks of servers differ: of a cluster the begin of the whole backup is one that all servers have known.
-        let since = match moment.archive {
+        // Snapshots and changes of tables have the clock of the leader. Barriers have that of a server: of a cluster the begin of the
+        // whole backup is a moment that all servers have known.
+        let barred_from = match moment.archive {
             AnyArchive::Single(_) => of.created_micros,
             AnyArchive::Cluster(..) => entry.begun_micros,
         };
-        let (history, cuts) = backed_up::read(destination, &record, (index, of), (since, moment.at)).await?;
+        let (history, cuts) = backed_up::read(destination, &record, (index, of), (barred_from, moment.at)).await?;
         orphans.know(history.tablets().iter().copied());
         if table.is_none_or(|table| *table == history.schema().name) {
             tables.insert(index, Followed { history, cuts });

@@ -9,16 +9,16 @@ use crate::master::Master;
 use crate::snapshots::Clone;
 use stele_catalog::CatalogError;
 use stele_client::{ServiceResult, SnapshotName};
-use stele_types::{TableName, TableSchema};
+use stele_types::{TableId, TableName, TableSchema};
 
 impl Master {
-    /// Makes a table of a snapshot, with the mark of a restore: complete, or unfinished, if rows are to follow.
+    /// Makes a table of a snapshot, with the mark of a restore: complete, or unfinished, if rows are to follow. Returns its number.
     pub async fn clone_restored(
         &self,
         name: &SnapshotName,
         table: &TableName,
         is_unfinished: bool,
-    ) -> ServiceResult<()> {
+    ) -> ServiceResult<TableId> {
         let (name, table) = (name.clone(), table.clone());
         self.carry_out(move |master| async move {
             let clone = Clone {
@@ -26,7 +26,10 @@ impl Master {
                 is_unfinished,
                 ..Clone::default()
             };
-            master.clone_with(&name, &table, clone, &[]).await.map(drop)
+            master
+                .clone_with(&name, &table, clone, &[])
+                .await
+                .map(|schema| schema.id)
         })
         .await
     }

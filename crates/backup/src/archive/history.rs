@@ -15,6 +15,8 @@ pub struct History {
     table: u64,
     /// When its snapshot was begun: changes before that are in the backup.
     begun_micros: i64,
+    /// From when on barriers count. They have the clock of the tablet's server.
+    barred_from: i64,
     /// The moment.
     at: i64,
     /// The number that the records of its tablets are under.
@@ -41,16 +43,18 @@ pub struct End {
 }
 
 impl History {
-    /// Of a table as its backup has it: its schema, the number of its set of tablets, and these.
+    /// Of a table as its backup has it: its schema, the number of its set of tablets, and these; from when on its changes count, and
+    /// its barriers.
     pub fn new(
         (schema, set): (TableSchema, TableId),
-        begun_micros: i64,
+        (begun_micros, barred_from): (i64, i64),
         tablets: impl IntoIterator<Item = u64>,
         at: i64,
     ) -> History {
         History {
             table: schema.id.0,
             begun_micros,
+            barred_from,
             at,
             set,
             schema,
@@ -109,7 +113,7 @@ impl History {
     /// Notes the barriers of a part with log. The parts with the changes of tables up to the moment come before.
     pub fn bar(&mut self, part: &Part) {
         for barrier in &part.barriers {
-            let concerns = self.tablets.contains(&barrier.tablet) && barrier.at_micros >= self.begun_micros;
+            let concerns = self.tablets.contains(&barrier.tablet) && barrier.at_micros >= self.barred_from;
             if concerns && barrier.at_micros <= self.at {
                 let why = match barrier.cause {
                     1 => "rows of it were dropped",

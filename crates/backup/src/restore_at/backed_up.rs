@@ -8,13 +8,13 @@ use crate::paths;
 use bytes::Bytes;
 use stele_types::{SeqNo, TableId, TableSchema};
 
-/// Reads the parts of a table of a backup, each once: its history on the way to a moment, and where the backup ends. Changes before
-/// `since` are in the backup.
+/// Reads the parts of a table of a backup, each once: its history on the way to a moment, and where the backup ends. Barriers before
+/// `barred_from` are in the backup.
 pub(super) async fn read(
     destination: &Destination,
     record: &Record,
     (index, of): (u32, &TableOf),
-    (since, at): (i64, i64),
+    (barred_from, at): (i64, i64),
 ) -> Result<(History, Cuts)> {
     let decoded = decoded(record, of)?;
     let (mut tablets, mut cuts) = (Vec::new(), Vec::new());
@@ -25,6 +25,7 @@ pub(super) async fn read(
         }
     }
     cuts.sort();
+    let since = (of.created_micros, barred_from);
     Ok((History::new(decoded, since, tablets, at), Cuts(cuts)))
 }
 

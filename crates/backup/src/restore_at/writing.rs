@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_commitlog::Record as LogRecord;
 use stele_tablet::Batch;
-use stele_types::{Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowWrites, TableName, TabletId};
+use stele_types::{Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowWrites, TableId, TableName, TabletId};
 
 /// Bytes of mutations that are written together.
 const WRITTEN_BYTES: usize = 1 << 20;
@@ -30,23 +30,28 @@ const TRIES_MAX: usize = 1_200;
 const TRIED_EVERY: Duration = Duration::from_millis(50);
 
 impl Plan {
-    /// Writes the records of some tables, each from its number in the record into the table of a name.
+    /// Writes the records of some tables, each from its number in the record into a table that this restore has made.
     pub(crate) async fn replay(
         &self,
         root: &DataRoot,
         moment: &Moment<'_>,
-        targets: &BTreeMap<u32, TableName>,
+        targets: &BTreeMap<u32, (TableName, TableId)>,
         work: &Arc<Work>,
     ) -> Result<()> {
         let mut tables = BTreeMap::new();
         let mut of_tablet = BTreeMap::new();
-        for (index, target) in targets {
+        for (index, (target, id)) in targets {
             let Some(Followed { history, cuts }) = self.tables.get(index) else {
                 continue;
             };
             let families = history.schema().families.keys().copied().collect();
-            let target = target.clone();
-            tables.insert(*index, Target { target, families, cuts });
+            let target = Target {
+                target: target.clone(),
+                id: *id,
+                families,
+                cuts,
+            };
+            tables.insert(*index, target);
             of_tablet.extend(history.tablets().iter().map(|tablet| (TabletId(*tablet), *index)));
         }
         let mut writing = Writing {
@@ -110,6 +115,8 @@ impl Plan {
 /// A table that records are written into.
 struct Target<'a> {
     target: TableName,
+    /// Its number. Another leader may have ended this restore, and have made a table of the same name for the same order.
+    id: TableId,
     /// Families of the moment. Cells of others do not exist any more.
     families: BTreeSet<FamilyId>,
     cuts: &'a Cuts,
@@ -163,13 +170,13 @@ impl Writing<'_> {
         }
         (self.bytes, self.mutations) = (0, 0);
         for attempt in 0.. {
+            self.work.check()?;
             let (rest, error) = self.try_write(left).await?;
             match error {
                 None => return Ok(()),
                 Some(error) if attempt >= TRIES_MAX => return Err(error.into()),
                 Some(_) => left = rest,
             }
-            self.work.check()?;
             self.root.env().sleep(TRIED_EVERY).await;
         }
         Ok(())
@@ -184,6 +191,9 @@ impl Writing<'_> {
         for (index, row) in rows {
             let Some(table) = self.tables.get(&index) else { continue };
             let entry = self.root.catalog().table(&table.target)?;
+            if entry.schema.id != table.id {
+                return Err(BackupError::OtherRestore(table.target.to_string()));
+            }
             let tablet = entry.tablet_of(&row.row).id;
             of_tablets.entry((index, tablet)).or_default().push(row);
         }

@@ -339,6 +339,32 @@ async fn a_cell_expires_by_itself() {
     }
 }
 
+/// A restore writes the log of a later time into the table, which may delete the newest version.
+#[tokio::test]
+async fn an_unfinished_table_keeps_all_versions_and_tombstones() {
+    for rule in [DeleteRule::BySequence, DeleteRule::ByTimestamp] {
+        let whole = schema(rule, Some(GcRule::MaxVersions(1)));
+        let mut unfinished = TableSchema::clone(&whole);
+        (unfinished.enabled, unfinished.restoring) = (false, Some("restore".to_owned()));
+        let tablet = tablet(Arc::new(unfinished)).await;
+        for version in 1..4 {
+            write(&tablet, vec![put(version, "v")]);
+            tablet.flush().await.unwrap();
+        }
+        write(&tablet, vec![delete_to(1)]);
+        tablet.compact_all().await.unwrap();
+        write(&tablet, vec![delete_version(3)]);
+        let complete = TableSchema {
+            version: whole.version + 1,
+            ..TableSchema::clone(&whole)
+        };
+        tablet.set_schema(Arc::new(complete));
+        assert_eq!(now(&tablet).await, "2=v", "{rule:?}");
+        tablet.compact_all().await.unwrap();
+        assert_eq!(raw(&tablet).await, "2=v", "{rule:?}: garbage goes afterwards");
+    }
+}
+
 /// The value below was overwritten, and does not come back.
 #[tokio::test]
 async fn a_cell_that_has_expired_still_replaces_its_version() {

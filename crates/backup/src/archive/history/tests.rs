@@ -31,7 +31,7 @@ fn gone(at_micros: i64) -> TableChange {
 
 /// The table followed to a moment; the backup was begun at 100.
 fn followed(moment: i64, parts: &[Part]) -> History {
-    let mut history = History::new((schema(1), TableId(TABLE)), 100, [1, 2], moment);
+    let mut history = History::new((schema(1), TableId(TABLE)), (100, 100), [1, 2], moment);
     for part in parts {
         history.begin_part(part);
         // One by one, as if each were in a piece of its own.
@@ -150,4 +150,17 @@ fn what_a_start_finds_has_no_moment_before() {
         [199, 250, 300].map(|moment| at(moment, &missing)),
         [(1, None), (1, Some(200)), (1, Some(300))]
     );
+}
+
+/// In a cluster a table may be truncated and split while the backup has not come to it yet.
+#[test]
+fn changes_before_the_snapshot_of_the_table_are_in_the_backup() {
+    let mut history = History::new((schema(1), TableId(TABLE)), (100, 50), [1, 2], 300);
+    let part = part(vec![change(60, 2, TABLE + 1, &[7, 8])]);
+    history.begin_part(&part);
+    history.apply(&part, &part.changes).unwrap();
+    history.end_part(&part).unwrap();
+    assert_eq!(history.end(), None);
+    assert_eq!(history.schema(), &schema(1));
+    assert!(!history.tablets().contains(&7), "they were of the rows that are gone");
 }

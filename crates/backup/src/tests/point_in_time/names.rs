@@ -1,7 +1,15 @@
 //! Tables of users that have the names of restored ones.
 
 use super::*;
+use crate::archive::AnyArchive;
+use crate::archive::memory::RestoreMemory;
+use crate::destination::Destination;
+use crate::error::BackupError;
+use crate::restore_at::{self, Moment};
+use crate::work::Work;
+use crate::{DataRoot, Places};
 use stele_client::{NewSnapshot, ServiceError, SnapshotName, TableUpdate};
+use stele_types::TableId;
 
 /// An archive with a backup and a moment behind it.
 async fn world_with_a_moment() -> (World, i64, Rows) {
@@ -132,4 +140,40 @@ async fn an_unfinished_table_is_made_again_and_not_changed() {
     let schema = node.catalog.table(&table("t")).unwrap().schema.clone();
     assert_eq!((schema.enabled, schema.restoring.clone()), (true, None));
     assert!(node.catalog.view().snapshots.is_empty());
+}
+
+/// Another leader ends a restore and begins it again for the same order, with tables of its own. A batch of the former one that comes
+/// late must not be written into these.
+#[tokio::test]
+async fn a_replay_writes_only_into_the_table_that_its_restore_has_made() {
+    let (world, at, _) = world_with_a_moment().await;
+    let node = &world.node;
+    let root = DataRoot::new(
+        node.env.clone(),
+        node.catalog.clone(),
+        node.master.clone(),
+        node.server.clone(),
+    );
+    let destination = Destination::open(world.backups.clone(), false).await.unwrap();
+    let places = Places::new(opening(&world.archive));
+    let archive = AnyArchive::open(&places, order("", create()).destination)
+        .await
+        .unwrap();
+    let moment = Moment { at, archive: &archive };
+    let work = Work::new(node.env.clone(), None, 1);
+    let memory = RestoreMemory::new(node.server.pool());
+    let plan = restore_at::plan(&destination, (&moment, &memory), (None, None), &work)
+        .await
+        .unwrap();
+    let own = node.catalog.table(&table("t")).unwrap().schema.id;
+    let replay = |id| {
+        let targets = BTreeMap::from([(0, (table("t"), id))]);
+        let (plan, root, moment, work) = (&plan, &root, &moment, &work);
+        async move { plan.replay(root, moment, &targets, work).await }
+    };
+    let refused = replay(TableId(own.0 + 1)).await.unwrap_err();
+    assert!(matches!(refused, BackupError::OtherRestore(_)), "{refused}");
+    replay(own).await.unwrap();
+    work.cancel();
+    replay(own).await.unwrap_err();
 }

@@ -68,12 +68,18 @@ impl CompactionContext<'_> {
             (write.compressed_one_in, write.dictionary_bytes) = (LOOSE_ONE_IN, 0);
         }
         let file_bytes = options.file_bytes.unwrap_or_else(|| self.files.file_bytes());
+        // A restore still writes the log into an unfinished table. Its deletes may bring older versions to light, and its
+        // puts may be hidden by tombstones that have nothing to hide yet. So nothing is dropped before it is complete.
+        let (drops, older_until) = match schema.is_unfinished() {
+            true => (false, Timestamp::MAX),
+            false => (bottom, older_until),
+        };
         let job = Job {
             schema,
             sources,
             lower: None,
             upper,
-            bottom,
+            bottom: drops,
             older_until,
             major,
             write,
