@@ -29,7 +29,7 @@ pub mod work;
 mod works;
 
 pub use error::{BackupError, Result};
-pub use places::{OpenDestination, Places};
+pub use places::{OpenDestination, OpenedPlace, PlaceToOpen, Places};
 pub use root::{Barrier, DataRoot, Leveling};
 pub use works::{Archives, Backups};
 

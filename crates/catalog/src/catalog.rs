@@ -9,7 +9,7 @@ mod shared;
 mod snapshots;
 mod switches;
 
-pub use root::{ArchivedChain, EPOCHS, decode_moment, next_moment, note_moment, noted_moment};
+pub use root::{ArchivedChain, EPOCHS, decode_moment, draw_epoch, next_moment, note_moment, noted_moment};
 pub use shared::{Follower, Reassignment};
 
 use crate::error::CatalogError;

@@ -19,7 +19,7 @@ mod following;
 pub mod record;
 pub mod view;
 
-pub use catalog::{ArchivedChain, Catalog, EPOCHS, Follower, IDS, Reassignment, ViewObserver, block_of};
+pub use catalog::{ArchivedChain, Catalog, EPOCHS, Follower, IDS, Reassignment, ViewObserver, block_of, draw_epoch};
 pub use catalog::{decode_moment, next_moment, note_moment, noted_moment};
 pub use error::CatalogError;
 pub use following::{Homes, SchemaListener};

@@ -166,7 +166,7 @@ impl LogRoots for Roots {
 
 /// There are no backups.
 pub(crate) fn no_destinations() -> OpenDestination {
-    Arc::new(|_, _| Box::pin(async { Err(ServiceError::new(ErrorKind::Unimplemented, "no backups")) }))
+    Arc::new(|_| Box::pin(async { Err(ServiceError::new(ErrorKind::Unimplemented, "no backups")) }))
 }
 
 /// No log is archived.

@@ -12,10 +12,10 @@ use crate::encryption::Keys;
 use anyhow::Context;
 use std::path::Path;
 use std::sync::Arc;
-use stele_backup::OpenDestination;
 use stele_backup::archive::format as archive;
 use stele_backup::paths::{FORMAT, FORMAT_TEXT};
-use stele_client::{BackupDestination, ServiceError, ServiceResult};
+use stele_backup::{OpenDestination, OpenedPlace, PlaceToOpen};
+use stele_client::{ServiceError, ServiceResult};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_hdfs::{HdfsAddress, HdfsMetrics, HdfsStorage};
@@ -50,34 +50,35 @@ struct Opening {
 
 /// Opens destinations for a single server.
 pub fn opener(env: Env, keys: Keys) -> OpenDestination {
-    Arc::new(move |destination, make| {
+    Arc::new(move |to_open| {
         let opening = Opening {
             kind: BACKUPS,
             env: env.clone(),
             keys: keys.clone(),
         };
-        Box::pin(open(destination, make, opening))
+        Box::pin(open(to_open, opening))
     })
 }
 
 /// Opens archives of logs.
 pub fn opener_of_archives(env: Env, keys: Keys) -> OpenDestination {
-    Arc::new(move |place, make| {
+    Arc::new(move |to_open| {
         let opening = Opening {
             kind: ARCHIVE,
             env: env.clone(),
             keys: keys.clone(),
         };
-        Box::pin(open(place, make, opening))
+        Box::pin(open(to_open, opening))
     })
 }
 
 /// Opens destinations for the servers of a cluster. Any of them may come to lead, so a folder is not one place.
 pub fn opener_of_cluster(env: Env, keys: Keys) -> OpenDestination {
-    Arc::new(move |destination, make| {
+    Arc::new(move |to_open| {
         let (env, keys) = (env.clone(), keys.clone());
         Box::pin(async move {
-            if let Ok(Place::Folder(_)) = parse_place(&destination.address, &destination.options) {
+            let place = &to_open.place;
+            if let Ok(Place::Folder(_)) = parse_place(&place.address, &place.options) {
                 let message = "destination: the leader of a cluster does the work, whichever server that is. Give an object store \
                                or HDFS instead of a folder";
                 return Err(ServiceError::invalid(message));
@@ -87,16 +88,17 @@ pub fn opener_of_cluster(env: Env, keys: Keys) -> OpenDestination {
                 env,
                 keys,
             };
-            open(destination, make, opening).await
+            open(to_open, opening).await
         })
     })
 }
 
 /// Opens archives of the logs of a cluster. Each server writes one, and the leader reads them meanwhile, so they are in an object store.
 pub fn opener_of_cluster_archives(env: Env, keys: Keys) -> OpenDestination {
-    Arc::new(move |place, make| {
+    Arc::new(move |to_open| {
         let (env, keys) = (env.clone(), keys.clone());
         Box::pin(async move {
+            let place = &to_open.place;
             if !matches!(
                 parse_place(&place.address, &place.options),
                 Ok(Place::Objects(_)) | Err(_)
@@ -105,58 +107,66 @@ pub fn opener_of_cluster_archives(env: Env, keys: Keys) -> OpenDestination {
                 return Err(ServiceError::invalid(message));
             }
             let kind = ARCHIVE;
-            open(place, make, Opening { kind, env, keys }).await
+            open(to_open, Opening { kind, env, keys }).await
         })
     })
 }
 
-async fn open(destination: BackupDestination, make: bool, opening: Opening) -> ServiceResult<Arc<dyn Storage>> {
-    let Opening { kind, env, keys } = opening;
+async fn open(to_open: PlaceToOpen, opening: Opening) -> ServiceResult<OpenedPlace> {
+    let destination = &to_open.place;
     let place = parse_place(&destination.address, &destination.options);
     let place = place.map_err(|error| ServiceError::invalid(format!("destination: {error:#}")))?;
-    let opened = match &place {
-        Place::Folder(root) if !root.is_absolute() => {
-            return Err(ServiceError::invalid(
-                "destination: a folder of the server has an absolute path",
-            ));
-        }
-        Place::Folder(root) => open_folder(root, make, (kind, env)),
-        // Of the server's metrics only the requests of its own data are part.
-        Place::Objects(address) => match ObjectStorage::share(address, env, None, ObjectMetrics::default()).await {
-            Ok(objects) if make => check_objects(&*objects, kind)
-                .await
-                .map(|()| objects as Arc<dyn Storage>),
-            Ok(objects) => Ok(objects as Arc<dyn Storage>),
-            Err(error) => Err(error.into()),
-        },
-        Place::Hdfs(address) => {
-            let format = HdfsStorage::peek(address, env.clone(), FORMAT).await;
-            match format {
-                Ok(Some(text)) if text == kind.format.as_bytes() => open_hdfs(address, env).await,
-                Ok(None) if make => match HdfsStorage::any_key(address, env.clone()).await {
-                    Ok(None) => open_hdfs(address, env).await,
-                    Ok(Some(key)) => Err(foreign(kind, &key)),
-                    Err(error) => Err(error.into()),
-                },
-                Ok(None) => Err(no_backups(kind)),
-                Ok(Some(_)) => Err(foreign(kind, FORMAT)),
-                Err(error) => Err(error.into()),
-            }
-        }
+    if matches!(&place, Place::Folder(root) if !root.is_absolute()) {
+        return Err(ServiceError::invalid(
+            "destination: a folder of the server has an absolute path",
+        ));
+    }
+    let opened = async {
+        let root = open_root(&place, &to_open, &opening).await?;
+        // Reading begins no encryption, so that a place of plain text can be read with a key.
+        let shown = place.to_string();
+        let storage = match to_open.make {
+            true => opening.keys.over(root.clone(), &shown).await?,
+            false => opening.keys.look(root.clone(), &shown).await?,
+        };
+        Ok(OpenedPlace { root, storage })
     };
-    // Reading begins no encryption, so that a place of plain text can be read with a key.
-    let opened = match opened {
-        Ok(root) if make => keys.over(root, &place.to_string()).await,
-        Ok(root) => keys.look(root, &place.to_string()).await,
-        Err(error) => Err(error),
-    };
-    opened.map_err(|error| {
+    opened.await.map_err(|error: anyhow::Error| {
         let storage = error.downcast_ref::<StorageError>().map(StorageError::kind);
         ServiceError::new(
             storage.unwrap_or(ErrorKind::InvalidArgument),
             format!("{place}: {error:#}"),
         )
     })
+}
+
+/// The files of a place as they are stored. A root that a reader has open is of the kind; an object store has no such proof.
+async fn open_root(place: &Place, to_open: &PlaceToOpen, opening: &Opening) -> anyhow::Result<Arc<dyn Storage>> {
+    let (kind, env, make) = (opening.kind, opening.env.clone(), to_open.make);
+    match (place, &to_open.root) {
+        // Of the server's metrics only the requests of its own data are part.
+        (Place::Objects(address), open) => {
+            let objects = match open {
+                Some(root) => root.clone(),
+                None => ObjectStorage::share(address, env, None, ObjectMetrics::default()).await?,
+            };
+            if make {
+                check_objects(&*objects, kind).await?;
+            }
+            Ok(objects)
+        }
+        (_, Some(root)) => Ok(root.clone()),
+        (Place::Folder(root), None) => open_folder(root, make, (kind, env)),
+        (Place::Hdfs(address), None) => match HdfsStorage::peek(address, env.clone(), FORMAT).await? {
+            Some(text) if text == kind.format.as_bytes() => open_hdfs(address, env).await,
+            None if make => match HdfsStorage::any_key(address, env.clone()).await? {
+                None => open_hdfs(address, env).await,
+                Some(key) => Err(foreign(kind, &key)),
+            },
+            None => Err(no_backups(kind)),
+            Some(_) => Err(foreign(kind, FORMAT)),
+        },
+    }
 }
 
 async fn open_hdfs(address: &HdfsAddress, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
@@ -225,12 +235,18 @@ fn no_backups(kind: Kind) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stele_client::BackupDestination;
     use stele_env::tokio_env::TokioRuntime;
 
-    fn at(address: &str) -> BackupDestination {
-        BackupDestination {
+    fn at(address: &str, make: bool) -> PlaceToOpen {
+        let place = BackupDestination {
             address: address.to_owned(),
             options: Vec::new(),
+        };
+        PlaceToOpen {
+            place,
+            make,
+            root: None,
         }
     }
 
@@ -270,7 +286,7 @@ mod tests {
                 env: env.clone(),
                 keys: Keys::default(),
             };
-            open(at(address), make, opening).await.err().map(|e| e.message)
+            open(at(address, make), opening).await.err().map(|e| e.message)
         };
         assert!(refused("backups", true).await.unwrap().contains("absolute"));
         assert!(
@@ -290,15 +306,15 @@ mod tests {
         std::fs::create_dir(folder.path().join("data")).unwrap();
         std::fs::write(folder.path().join("data/FORMAT"), "stele-data 1\n").unwrap();
         assert!(refused(&path("data"), true).await.unwrap().contains("not empty"));
-        let of_cluster = opener_of_cluster(env.clone(), Keys::default())(at(&path("new")), true).await;
+        let of_cluster = opener_of_cluster(env.clone(), Keys::default())(at(&path("new"), true)).await;
         assert!(of_cluster.err().unwrap().message.contains("object store"));
         let opening = Opening {
             kind: BACKUPS,
             env: env.clone(),
             keys: Keys::default(),
         };
-        let opened = open(at(&path("new")), true, opening).await.unwrap();
-        stele_backup::destination::Destination::open(opened, true)
+        let OpenedPlace { storage, .. } = open(at(&path("new"), true), opening).await.unwrap();
+        stele_backup::destination::Destination::open(storage, true)
             .await
             .unwrap();
         assert_eq!(refused(&path("new"), false).await, None);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_backup::archive::{ArchiveMetrics, ArchiveSettings, Archiver};
 use stele_backup::{Archives, Backups, DataRoot, Places};
-use stele_catalog::{Catalog, EPOCHS};
+use stele_catalog::{Catalog, EPOCHS, draw_epoch};
 use stele_client::{AccessAdmin, BackupAdmin, BackupDestination, Router, SlowCalls, TableAdmin, TableService};
 use stele_cluster::ClusterAdmin;
 use stele_commitlog::LogClock;
@@ -62,10 +62,6 @@ pub struct OfCluster {
 /// lost the last epoch.
 pub async fn next_server_epoch(coord: &dyn Coord, storage: &dyn Storage) -> anyhow::Result<Epoch> {
     let used = last_epoch(storage).await.context("commit log")?;
-    next_epoch_after(coord, used).await
-}
-
-async fn next_epoch_after(coord: &dyn Coord, used: u64) -> anyhow::Result<Epoch> {
     let epoch = next_epoch_above(coord, EPOCHS, used).await.context("coordination")?;
     let epoch = u32::try_from(epoch).ok().filter(|epoch| *epoch < 1 << 24);
     epoch.map(Epoch).context("server epochs are used up")
@@ -114,7 +110,8 @@ impl Node {
         let coord = EmbeddedCoord::open(storage.clone(), env.clone());
         let (coord, used) = tokio::join!(coord, last_epoch(&*storage));
         let coord = coord.context("coordination")?;
-        let epoch = next_epoch_after(&*coord, used.context("commit log")?).await?;
+        let epoch = draw_epoch(&*coord, used.context("commit log")?).await;
+        let epoch = Epoch(epoch.context("coordination")?);
         let in_doubt = coord.was_torn();
         if in_doubt {
             tracing::warn!(
@@ -217,7 +214,7 @@ async fn clock(env: &Env, catalog: &Catalog) -> anyhow::Result<Arc<LogClock>> {
 async fn end_archive(catalog: &Catalog) -> anyhow::Result<()> {
     if catalog.archived_log().await.context("catalog")?.is_some() {
         tracing::warn!("the log was archived so far and is not any more: the archive has a gap from here on");
-        catalog.set_archived_log(None).await.context("catalog")?;
+        catalog.end_archived_log().await.context("catalog")?;
     }
     Ok(())
 }

@@ -174,7 +174,6 @@ impl Archiver {
         let notes = Arc::new(OfCatalog {
             env: env.clone(),
             catalog: catalog.clone(),
-            epoch: log.epoch(),
         });
         let chain = match found {
             Some(chain) => chain.number,

@@ -6,9 +6,8 @@ use super::format::Life;
 use crate::error::{BackupError, Result};
 use async_trait::async_trait;
 use std::sync::Arc;
-use stele_catalog::{ArchivedChain, Catalog};
+use stele_catalog::Catalog;
 use stele_env::Env;
-use stele_types::Epoch;
 
 /// A number of a chain of logs.
 pub type Chain = [u8; 16];
@@ -41,7 +40,6 @@ pub trait Lives: Send + Sync + 'static {
 pub(crate) struct OfCatalog {
     pub(crate) env: Env,
     pub(crate) catalog: Arc<Catalog>,
-    pub(crate) epoch: Epoch,
 }
 
 #[async_trait]
@@ -57,10 +55,7 @@ impl Notes for OfCatalog {
 
     async fn begin_chain(&self) -> Result<Chain> {
         let number = new_chain(&self.env);
-        let epoch = self.epoch.0;
-        self.catalog
-            .set_archived_log(Some(ArchivedChain { number, epoch }))
-            .await?;
+        self.catalog.begin_archived_log(number).await?;
         Ok(number)
     }
 }

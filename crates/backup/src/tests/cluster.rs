@@ -1,6 +1,5 @@
 //! Archived logs of several servers, read as one, and the archive of the tables.
 
-use crate::Places;
 use crate::archive::format::{Part, TableChange};
 use crate::archive::memory::RestoreMemory;
 use crate::archive::merged::Merged;
@@ -12,6 +11,7 @@ use crate::error::Result;
 use crate::format::Entry;
 use crate::restore_at::cluster;
 use crate::work::Work;
+use crate::{PlaceToOpen, Places};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -64,9 +64,9 @@ fn env() -> Env {
 
 fn archive() -> ClusterArchive {
     let opened: Mutex<BTreeMap<String, Arc<MemoryStorage>>> = Mutex::default();
-    let places = Places::new(Arc::new(move |place: BackupDestination, _| {
+    let places = Places::new(Arc::new(move |PlaceToOpen { place, .. }| {
         let storage = opened.lock().entry(place.address).or_default().clone();
-        Box::pin(async move { Ok(storage as Arc<dyn Storage>) })
+        Box::pin(async move { Ok((storage as Arc<dyn Storage>).into()) })
     }));
     let place = BackupDestination {
         address: "place".to_owned(),
@@ -77,10 +77,10 @@ fn archive() -> ClusterArchive {
 
 /// The same whose servers all have one storage. It is for a test with one server.
 pub(super) fn archive_at(storage: Arc<dyn Storage>) -> ClusterArchive {
-    let places = Places::new(Arc::new(move |place: BackupDestination, _| {
+    let places = Places::new(Arc::new(move |PlaceToOpen { place, .. }| {
         let of_server = place.address.contains('/').then(|| storage.clone());
         let storage = of_server.unwrap_or_else(|| MemoryStorage::new());
-        Box::pin(async move { Ok(storage) })
+        Box::pin(async move { Ok(storage.into()) })
     }));
     let place = BackupDestination {
         address: "place".to_owned(),

@@ -6,13 +6,13 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_catalog::{Catalog, EPOCHS};
+use stele_catalog::{Catalog, draw_epoch};
 use stele_client::{
     BackupAdmin, BackupDestination, BackupOrder, BackupTask, BackupWork, MutateRows, NewFamily, NewTable, ReadRows,
     Router, ServiceResult, TableAdmin, TableService,
 };
 use stele_commitlog::LogClock;
-use stele_coord::{EmbeddedCoord, next_epoch_above};
+use stele_coord::EmbeddedCoord;
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
@@ -47,9 +47,9 @@ pub(super) fn table(name: &str) -> TableName {
 /// Opens the same storage for every destination.
 pub(super) fn opening(destination: &Arc<dyn Storage>) -> OpenDestination {
     let destination = destination.clone();
-    Arc::new(move |_, _| {
+    Arc::new(move |_| {
         let destination = destination.clone();
-        Box::pin(async move { Ok(destination) })
+        Box::pin(async move { Ok(destination.into()) })
     })
 }
 
@@ -81,11 +81,11 @@ pub(super) async fn try_start_archiving(
         .await
         .map_err(|e| text(&e))?;
     let used = last_epoch(&**storage).await.map_err(|e| text(&e))?;
-    let epoch = next_epoch_above(&*coord, EPOCHS, used).await.map_err(|e| text(&e))?;
+    let epoch = draw_epoch(&*coord, used).await.map_err(|e| text(&e))?;
     let catalog = Arc::new(Catalog::load(coord).await.map_err(|e| text(&e))?);
     match archive {
-        Some(_) => drop(catalog.inherit_archived_log(epoch as u32).await.map_err(|e| text(&e))?),
-        None => catalog.set_archived_log(None).await.map_err(|e| text(&e))?,
+        Some(_) => drop(catalog.inherit_archived_log(epoch).await.map_err(|e| text(&e))?),
+        None => catalog.end_archived_log().await.map_err(|e| text(&e))?,
     }
     let clock = LogClock::new(env.clone(), catalog.noted_moment().await.map_err(|e| text(&e))?);
     let options = ServerOptions {
@@ -100,7 +100,7 @@ pub(super) async fn try_start_archiving(
         env.clone(),
         storage.clone(),
         &catalog,
-        Epoch(epoch as u32),
+        Epoch(epoch),
         Arc::new(Cache::new(4 << 20)),
         options,
         &Metrics::new(),

@@ -3,7 +3,7 @@
 use super::{Catalog, Result};
 use crate::error::CatalogError;
 use bytes::Bytes;
-use stele_coord::{Condition, Coord, Txn, TxnOutcome, Write, next_epoch_above};
+use stele_coord::{Condition, Coord, Txn, TxnOutcome, Versioned, Write, epoch};
 
 /// The key of the number of the data root.
 const ROOT: &str = "root/id";
@@ -21,7 +21,7 @@ const EPOCHS_END: u64 = 1 << 24;
 pub struct ArchivedChain {
     /// Its number.
     pub number: [u8; 16],
-    /// The owner whose log was archived last.
+    /// The newest epoch that was drawn with regard to the chain.
     pub epoch: u32,
 }
 
@@ -38,6 +38,13 @@ impl ArchivedChain {
             number: *number,
             epoch: u32::from_le_bytes(rest.try_into().ok()?),
         })
+    }
+
+    fn put(&self) -> Write {
+        Write::Put {
+            key: ARCHIVED_LOG.to_owned(),
+            value: self.encode(),
+        }
     }
 }
 
@@ -76,19 +83,28 @@ impl Catalog {
         Ok(found.and_then(|found| ArchivedChain::decode(&found.value)))
     }
 
-    /// Begins a chain of logs that are archived, or ends it.
-    pub async fn set_archived_log(&self, chain: Option<ArchivedChain>) -> Result<()> {
-        let key = ARCHIVED_LOG.to_owned();
-        let write = match chain {
-            Some(chain) => Write::Put {
-                key,
-                value: chain.encode(),
-            },
-            None => Write::Delete { key },
-        };
+    /// Begins a chain of logs that are archived. All owners with an epoch so far know of it.
+    pub async fn begin_archived_log(&self, number: [u8; 16]) -> Result<()> {
+        loop {
+            let counter = Counter::read(&*self.coord).await?;
+            let epoch = narrow(counter.last)?;
+            let txn = Txn {
+                conditions: vec![counter.unchanged()],
+                writes: vec![ArchivedChain { number, epoch }.put()],
+            };
+            if let TxnOutcome::Committed { .. } = self.coord.txn(txn).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Ends the chain of logs that are archived.
+    pub async fn end_archived_log(&self) -> Result<()> {
         let txn = Txn {
             conditions: Vec::new(),
-            writes: vec![write],
+            writes: vec![Write::Delete {
+                key: ARCHIVED_LOG.to_owned(),
+            }],
         };
         match self.coord.txn(txn).await? {
             TxnOutcome::Committed { .. } => Ok(()),
@@ -99,16 +115,17 @@ impl Catalog {
         }
     }
 
-    /// The next owner, of this epoch, goes on with the chain. Ends the chain if an owner was between that knew nothing of it: an
-    /// earlier program, or a repair. Returns whether a chain goes on.
+    /// The next owner, with the epoch that it drew, goes on with the chain. Ends the chain if an owner was between that knew nothing
+    /// of it: an earlier program, or a repair. Returns whether a chain goes on.
     pub async fn inherit_archived_log(&self, epoch: u32) -> Result<bool> {
-        let Some(found) = self.archived_log().await? else {
-            return Ok(false);
-        };
-        let goes_on = found.epoch.checked_add(1) == Some(epoch);
-        let chain = ArchivedChain { epoch, ..found };
-        self.set_archived_log(goes_on.then_some(chain)).await?;
-        Ok(goes_on)
+        match self.archived_log().await? {
+            None => Ok(false),
+            Some(found) if found.epoch == epoch => Ok(true),
+            Some(_) => {
+                self.end_archived_log().await?;
+                Ok(false)
+            }
+        }
     }
 
     /// The newest moment that an owner has noted, in wall-clock microseconds; 0 if there is none.
@@ -124,19 +141,67 @@ impl Catalog {
 
     /// An epoch above all that were given, and above `floor`. No later owner gets it or one below.
     pub async fn raise_epochs(&self, floor: u64) -> Result<u32> {
-        let used_up = || CatalogError::Corruption {
-            key: EPOCHS.to_owned(),
-            detail: format!("epochs end below {EPOCHS_END}, and {floor} is taken"),
-        };
-        if floor >= EPOCHS_END - 1 {
-            return Err(used_up());
-        }
-        let epoch = next_epoch_above(&*self.coord, EPOCHS, floor).await?;
-        u32::try_from(epoch)
-            .ok()
-            .filter(|epoch| u64::from(*epoch) < EPOCHS_END)
-            .ok_or_else(used_up)
+        narrow(advance(&*self.coord, floor, true).await?)
     }
+}
+
+/// The epoch of the next owner of the data root, above `used`: that of the newest log. A chain of archived logs follows, unless the
+/// log is of an owner that the counter does not know. Programs that change logs do not draw their epochs here, which ends the chain.
+pub async fn draw_epoch(coord: &dyn Coord, used: u64) -> Result<u32> {
+    narrow(advance(coord, used, false).await?)
+}
+
+/// The counter of epochs as it was read.
+struct Counter {
+    key: String,
+    found: Option<Versioned>,
+    last: u64,
+}
+
+impl Counter {
+    async fn read(coord: &dyn Coord) -> Result<Counter> {
+        let key = epoch::key(EPOCHS);
+        let found = coord.get(&key).await?;
+        let last = found.as_ref().map_or(Ok(0), |found| epoch::parse(&key, &found.value))?;
+        Ok(Counter { key, found, last })
+    }
+
+    fn unchanged(&self) -> Condition {
+        Condition::unchanged(&self.key, self.found.as_ref())
+    }
+}
+
+/// Moves the counter of epochs, and with it the chain of archived logs. The chain stays behind where it did before, and where
+/// `floor` is above the counter without being known to be nobody's.
+async fn advance(coord: &dyn Coord, floor: u64, is_nobodys: bool) -> Result<u64> {
+    loop {
+        let counter = Counter::read(coord).await?;
+        let chain = coord.get(ARCHIVED_LOG).await?;
+        let next = counter.last.max(floor).saturating_add(1);
+        let mut writes = vec![Write::Put {
+            key: counter.key.clone(),
+            value: Bytes::from(narrow(next)?.to_string()),
+        }];
+        let known = chain.as_ref().and_then(|found| ArchivedChain::decode(&found.value));
+        let follows = is_nobodys || floor <= counter.last;
+        if let Some(known) = known.filter(|known| follows && u64::from(known.epoch) == counter.last) {
+            let epoch = narrow(next)?;
+            writes.push(ArchivedChain { epoch, ..known }.put());
+        }
+        let conditions = vec![counter.unchanged(), Condition::unchanged(ARCHIVED_LOG, chain.as_ref())];
+        if let TxnOutcome::Committed { .. } = coord.txn(Txn { conditions, writes }).await? {
+            return Ok(next);
+        }
+    }
+}
+
+/// An epoch as owners have it.
+fn narrow(epoch: u64) -> Result<u32> {
+    let narrowed = u32::try_from(epoch).ok().filter(|_| epoch < EPOCHS_END);
+    narrowed.ok_or_else(|| CatalogError::Corruption {
+        key: EPOCHS.to_owned(),
+        detail: format!("epochs end below {EPOCHS_END}, and {epoch} is not"),
+    })
 }
 
 /// The newest moment that any server of a coordinator has noted, in wall-clock microseconds; 0 if there is none.
@@ -192,7 +257,7 @@ pub fn decode_moment(bytes: &[u8]) -> Result<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::ArchivedChain;
+    use super::{ArchivedChain, EPOCHS};
     use crate::Catalog;
     use stele_coord::EmbeddedCoord;
     use stele_env::tokio_env::TokioRuntime;
@@ -209,14 +274,33 @@ mod tests {
         assert_eq!(catalog.raise_epochs(7).await.unwrap(), 42);
         assert!(catalog.raise_epochs((1 << 24) - 1).await.is_err());
         assert_eq!(catalog.archived_log().await.unwrap(), None);
-        let chain = |epoch| ArchivedChain { number: [7; 16], epoch };
-        catalog.set_archived_log(Some(chain(4))).await.unwrap();
-        assert_eq!(catalog.archived_log().await.unwrap(), Some(chain(4)));
-        assert!(catalog.inherit_archived_log(5).await.unwrap());
-        assert_eq!(catalog.archived_log().await.unwrap(), Some(chain(5)));
-        // The owner of epoch 6 did not know the chain.
-        assert!(!catalog.inherit_archived_log(7).await.unwrap());
-        assert_eq!(catalog.archived_log().await.unwrap(), None);
+        let draw = |used| super::draw_epoch(&*catalog.coord, used);
+        let chain = async || catalog.archived_log().await.unwrap();
+        catalog.begin_archived_log([7; 16]).await.unwrap();
+        let begun = ArchivedChain {
+            number: [7; 16],
+            epoch: 42,
+        };
+        assert_eq!(chain().await, Some(begun));
+        // A start that ended early, and restores, whose backups may have any epoch.
+        assert_eq!(draw(42).await.unwrap(), 43);
+        assert_eq!(catalog.raise_epochs(0).await.unwrap(), 44);
+        assert_eq!(catalog.raise_epochs(60).await.unwrap(), 61);
+        assert_eq!(draw(43).await.unwrap(), 62);
+        assert!(catalog.inherit_archived_log(62).await.unwrap());
+        assert_eq!(chain().await, Some(ArchivedChain { epoch: 62, ..begun }));
+        // A log of an owner that the counter does not know.
+        assert_eq!(draw(70).await.unwrap(), 71);
+        assert_eq!(draw(71).await.unwrap(), 72);
+        assert!(!catalog.inherit_archived_log(72).await.unwrap());
+        assert_eq!(chain().await, None);
+        // A repair did not know the chain.
+        catalog.begin_archived_log([8; 16]).await.unwrap();
+        let repair = stele_coord::next_epoch_above(&*catalog.coord, EPOCHS, 0).await;
+        assert_eq!(repair.unwrap(), 73);
+        assert_eq!(draw(73).await.unwrap(), 74);
+        assert!(!catalog.inherit_archived_log(74).await.unwrap());
+        assert_eq!(chain().await, None);
         assert_eq!(ArchivedChain::decode(&[7; 16]), None);
         assert_eq!(catalog.noted_moment().await.unwrap(), 0);
         assert_eq!(catalog.note_moment(0x0102).await.unwrap(), 0x0102);

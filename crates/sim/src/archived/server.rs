@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_backup::archive::{Archive, ArchiveMetrics, ArchiveSettings, Archiver};
-use stele_backup::{Archives, Backups, DataRoot, OpenDestination, Places};
-use stele_catalog::{Catalog, EPOCHS};
+use stele_backup::{Archives, Backups, DataRoot, OpenDestination, PlaceToOpen, Places};
+use stele_catalog::{Catalog, draw_epoch};
 use stele_client::{
     BackupAdmin, BackupDestination, BackupOrder, BackupTask, MutateRows, NewFamily, NewTable, ReadRows, Router,
     ServiceError, ServiceResult, TableAdmin, TableService,
 };
 use stele_commitlog::LogClock;
-use stele_coord::{EmbeddedCoord, next_epoch_above};
+use stele_coord::EmbeddedCoord;
 use stele_env::metrics::Metrics;
 use stele_env::{Env, Priority};
 use stele_master::Master;
@@ -89,14 +89,14 @@ fn place(address: &str) -> BackupDestination {
 /// Opens prefixes of the bucket.
 fn opener(bucket: &Bucket, env: &Env, hindrance: &Hindrance) -> OpenDestination {
     let (bucket, env, hindrance) = (bucket.clone(), env.clone(), hindrance.clone());
-    Arc::new(move |place, _| {
+    Arc::new(move |PlaceToOpen { place, .. }| {
         let (client, env): (Arc<dyn Client>, Env) = (Arc::new(bucket.clone()), env.clone());
         let hindrance = hindrance.clone();
         Box::pin(async move {
             let opened = ObjectStorage::shared_client(client, &place.address, env.clone()).await;
             let storage: Arc<dyn Storage> =
                 opened.map_err(|error| ServiceError::new(ErrorKind::Unavailable, error.to_string()))?;
-            Ok(hindrance.before(storage, env))
+            Ok(hindrance.before(storage, env).into())
         })
     })
 }
@@ -115,13 +115,12 @@ pub(super) async fn open(
     let coord = EmbeddedCoord::open(storage.clone(), env.clone()).await;
     let coord = coord.map_err(|e| text(&e))?;
     let used = last_epoch(&*storage).await.map_err(|e| text(&e))?;
-    let epoch = next_epoch_above(&*coord, EPOCHS, used).await.map_err(|e| text(&e))?;
-    let epoch = u32::try_from(epoch).map_err(|e| text(&e))?;
+    let epoch = draw_epoch(&*coord, used).await.map_err(|e| text(&e))?;
     let catalog_in_doubt = coord.was_torn();
     let catalog = Arc::new(Catalog::load(coord).await.map_err(|e| text(&e))?);
     match archives {
         true => drop(catalog.inherit_archived_log(epoch).await.map_err(|e| text(&e))?),
-        false => catalog.set_archived_log(None).await.map_err(|e| text(&e))?,
+        false => catalog.end_archived_log().await.map_err(|e| text(&e))?,
     }
     let clock = LogClock::new(env.clone(), catalog.noted_moment().await.map_err(|e| text(&e))?);
     let options = ServerOptions {

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_backup::archive::{ArchiveMetrics, ArchiveSettings, Archiver};
-use stele_backup::{OpenDestination, Places};
+use stele_backup::{OpenDestination, PlaceToOpen, Places};
 use stele_client::{
     AccessAdmin, BackupDestination, CellsTest, EncodedTest, RowStream, ServiceError, ServiceResult, SlowCalls,
     TableAdmin, TableService, TestDecoder,
@@ -269,24 +269,24 @@ async fn join(
 
 /// Every address is that of the one destination, in the same bucket.
 fn destinations(client: Arc<dyn Client>, env: Env) -> OpenDestination {
-    Arc::new(move |_, _| {
+    Arc::new(move |_| {
         let (client, env) = (client.clone(), env.clone());
         Box::pin(async move {
             let opened = ObjectStorage::shared_client(client, BACKUPS, env).await;
             let opened = opened.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
-            Ok(opened as Arc<dyn Storage>)
+            Ok((opened as Arc<dyn Storage>).into())
         })
     })
 }
 
 /// The archive of the logs of all servers, in the same bucket.
 fn archiving(client: Arc<dyn Client>, env: Env, archives: bool) -> Archiving {
-    let open: OpenDestination = Arc::new(move |place, _| {
+    let open: OpenDestination = Arc::new(move |PlaceToOpen { place, .. }| {
         let (client, env) = (client.clone(), env.clone());
         Box::pin(async move {
             let opened = ObjectStorage::shared_client(client, &place.address, env).await;
             let opened = opened.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
-            Ok(opened as Arc<dyn Storage>)
+            Ok((opened as Arc<dyn Storage>).into())
         })
     });
     let settings = ArchiveSettings {

@@ -6,6 +6,9 @@ use crate::archive::format::Part;
 use crate::tests::stopping::Turns;
 use async_trait::async_trait;
 use std::sync::atomic::{AtomicU32, Ordering};
+use stele_catalog::draw_epoch;
+use stele_coord::EmbeddedCoord;
+use stele_env::tokio_env::TokioRuntime;
 use stele_storage::StorageError;
 
 /// The log waits for an archive that is out of reach, and nothing is missing afterwards.
@@ -127,6 +130,32 @@ async fn a_gap_outlives_the_process_that_made_it() {
         node,
     };
     world.refusal(behind).await;
+}
+
+/// A restore takes numbers that servers take, too, and so does a start that ends early. Neither changes the log.
+#[tokio::test]
+async fn restores_and_starts_that_end_early_leave_no_gap() {
+    let mut world = World::begin().await;
+    world.node.make_table("t").await;
+    world.node.done("b", create()).await;
+    world.node.write("t", 0..10, 1).await;
+    let mut moments = Moments::default();
+    moments.remember(&world.node, &["t"]).await;
+    world.node.archive().await;
+    world.node.done("b", restore_as("t", "copy")).await;
+    world.node.master.delete_table(&table("copy")).await.unwrap();
+    // Not archived yet when the server ends.
+    world.node.write("t", 0..10, 2).await;
+    moments.remember(&world.node, &["t"]).await;
+    world.kill().await;
+    world.life.end();
+    let coord = EmbeddedCoord::open(world.root.clone(), TokioRuntime::current()).await;
+    draw_epoch(&*coord.unwrap(), 0).await.unwrap();
+    (world.life, world.node) = run(&world.root, &world.backups, &world.archive).await;
+    world.node.write("t", 0..10, 3).await;
+    moments.remember(&world.node, &["t"]).await;
+    world.node.archive().await;
+    moments.check(&world).await;
 }
 
 /// A server that ran without archiving its log leaves a gap, although its log has gone.
