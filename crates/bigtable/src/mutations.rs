@@ -11,12 +11,15 @@ use crate::status::{family_not_found, invalid};
 use crate::times::{SERVER_TIME, TableTime};
 use crate::wire::{Mutation as WireMutation, TimestampOrigin};
 use bytes::Bytes;
+use std::cell::Cell;
 use std::collections::HashMap;
 use stele_client::Step;
 use stele_types::limits::{
     BIGTABLE_QUALIFIER_BYTES_MAX, BIGTABLE_ROW_KEY_BYTES_MAX, MUTATIONS_PER_REQUEST_MAX, VALUE_BYTES_MAX,
 };
-use stele_types::{DeleteRule, FamilyId, KeepDeleted, Mutation, RowMutation, TableSchema, Timestamp, ValueType};
+use stele_types::{
+    DeleteRule, FamilyId, KeepDeleted, Mutation, RowMutation, ServerTime, TableSchema, Timestamp, ValueType,
+};
 use tonic::Status;
 
 /// Families up to which a scan of the schema finds one faster than a map would be built.
@@ -29,6 +32,9 @@ pub(crate) struct Resolver<'s> {
     families: Option<HashMap<&'s str, (FamilyId, ValueType)>>,
     time: TableTime,
     now: Timestamp,
+    /// Whether mutations have it because they were given no time, and whether one was given just this time.
+    uses_now: Cell<bool>,
+    is_given_now: Cell<bool>,
 }
 
 impl<'s> Resolver<'s> {
@@ -46,7 +52,31 @@ impl<'s> Resolver<'s> {
             families,
             time,
             now: time.now(wall_micros),
+            uses_now: Cell::new(false),
+            is_given_now: Cell::new(false),
         }
+    }
+
+    /// The time of this server in the mutations so far, for the server that has the rows. `None` if it cannot be told from a time that
+    /// the client has given.
+    pub fn server_time(&self) -> Option<ServerTime> {
+        (self.uses_now.get() && !self.is_given_now.get()).then_some(ServerTime {
+            at: self.now,
+            is_foreign: false,
+        })
+    }
+
+    fn now(&self) -> Timestamp {
+        self.uses_now.set(true);
+        self.now
+    }
+
+    /// Notes a time that the client has given.
+    fn given(&self, time: Timestamp) -> Timestamp {
+        if time == self.now {
+            self.is_given_now.set(true);
+        }
+        time
     }
 
     /// All changes of one row, in the data model's terms.
@@ -141,7 +171,7 @@ impl<'s> Resolver<'s> {
         let keeps = keeps.is_some_and(|family| family.deletes.keep != KeepDeleted::No);
         match self.schema.delete_rule_of(family) {
             DeleteRule::BySequence if !keeps => Timestamp::MAX,
-            _ => self.now,
+            _ => self.now(),
         }
     }
 
@@ -274,7 +304,7 @@ impl<'s> Resolver<'s> {
     /// The range of a delete, with an end where it gives none.
     pub fn deleted_range(&self, family: FamilyId, range: Option<(i64, i64)>) -> Result<(Timestamp, Timestamp), Status> {
         match self.time_range(range)? {
-            (from, Timestamp::MAX) => Ok((from, self.deletes_up_to(family).max(from))),
+            (from, Timestamp::MAX) => Ok((from, self.deletes_up_to(family).max(self.given(from)))),
             range => Ok(range),
         }
     }
@@ -296,14 +326,14 @@ impl<'s> Resolver<'s> {
         if start >= end {
             return Err(invalid(format!("inverted or invalid timestamp range [{start}, {end}]")));
         }
-        Ok((from, Timestamp(below.0 - 1)))
+        Ok((from, self.given(Timestamp(below.0 - 1))))
     }
 
     /// The timestamp of a cell that is set.
     pub fn cell_timestamp(&self, micros: i64, origin: TimestampOrigin) -> Result<Timestamp, Status> {
         match micros {
-            SERVER_TIME => Ok(self.now),
-            micros => self.timestamp(micros, origin),
+            SERVER_TIME => Ok(self.now()),
+            micros => self.timestamp(micros, origin).map(|time| self.given(time)),
         }
     }
 

@@ -137,7 +137,8 @@ impl<'r, 'b> RowReader<'r, 'b> {
 
     /// The rows, if there are any.
     fn finish(self) -> Option<RowWrites> {
-        (self.writes.mutations() > 0).then(|| self.writes.finish())
+        let server_time = self.resolver.server_time();
+        (self.writes.mutations() > 0).then(|| self.writes.finish().with_server_time(server_time))
     }
 
     /// Reads the message that holds a row's key and mutations.

@@ -26,6 +26,12 @@ pub fn requests(body: &Bytes) {
                 .eq(same.iter().map(|row| row.to_owned()))
         );
     }
+    if let Ok((writes, durability)) = messages::decode_timed_mutate(body.clone()) {
+        let time = writes.server_time().expect("it is timed");
+        let again = messages::encode_timed_mutate(&writes, durability, time.at).into_bytes();
+        let (same, same_durability) = messages::decode_timed_mutate(again).expect("encoded writes");
+        assert_eq!((durability, Some(time)), (same_durability, same.server_time()));
+    }
     if let Ok(operation) = messages::decode_row_operation(body.clone()) {
         let (kind, again) = messages::encode_row_operation(&operation).expect("a decoded condition can travel");
         assert_eq!(kind, CallKind::RowOperation);
@@ -71,6 +77,7 @@ pub fn answers(body: &Bytes) {
 pub fn seeds() -> (Vec<Bytes>, Vec<Bytes>) {
     let (mut requests, answers) = crate::messages::samples::bodies();
     requests.extend(crate::messages::samples::tested());
+    requests.push(crate::messages::samples::timed());
     (requests, answers)
 }
 

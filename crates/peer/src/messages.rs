@@ -20,7 +20,7 @@ use std::time::Duration;
 use stele_client::{
     Condition, ConditionTest, RowOutcome, ServiceError, ServiceResult, TabletRead, TabletRowOperation, TabletSample,
 };
-use stele_types::{Durability, ErrorKind, RequestToken, RowRange, RowSet, RowWrites, TabletId};
+use stele_types::{Durability, ErrorKind, RequestToken, RowRange, RowSet, RowWrites, ServerTime, TabletId, Timestamp};
 
 /// The kinds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,7 @@ pub(crate) enum CallKind {
     Sample = 4,
     TestedRowOperation = 5,
     RowsOperation = 6,
+    TimedMutate = 7,
     Control = 256,
 }
 
@@ -45,6 +46,7 @@ impl CallKind {
             CallKind::Sample,
             CallKind::TestedRowOperation,
             CallKind::RowsOperation,
+            CallKind::TimedMutate,
             CallKind::Control,
         ]
         .into_iter()
@@ -56,6 +58,7 @@ impl CallKind {
     pub fn writes(self) -> bool {
         match self {
             CallKind::Mutate
+            | CallKind::TimedMutate
             | CallKind::RowOperation
             | CallKind::TestedRowOperation
             | CallKind::RowsOperation
@@ -231,9 +234,29 @@ pub(crate) fn encode_mutate(rows: &RowWrites, durability: Option<Durability>) ->
 }
 
 pub(crate) fn decode_mutate(body: Bytes) -> Decoded<(RowWrites, Option<Durability>)> {
-    let mut fields = Cursor::new("mutate", body);
+    decode_mutate_of(Cursor::new("mutate", body))
+}
+
+fn decode_mutate_of(mut fields: Cursor) -> Decoded<(RowWrites, Option<Durability>)> {
     let durability = decode_durability(&mut fields)?;
     Ok((writes::decode(&mut fields)?, durability))
+}
+
+/// The request of a mutate whose mutations have the time of the caller's clock.
+pub(crate) fn encode_timed_mutate(rows: &RowWrites, durability: Option<Durability>, at: Timestamp) -> Segments {
+    let mut out = Segments::default();
+    out.i64(at.0);
+    encode_durability(durability, &mut out);
+    writes::encode(rows, &mut out);
+    out
+}
+
+pub(crate) fn decode_timed_mutate(body: Bytes) -> Decoded<(RowWrites, Option<Durability>)> {
+    let mut fields = Cursor::new("timed mutate", body);
+    let at = Timestamp(fields.i64()?);
+    let (rows, durability) = decode_mutate_of(fields)?;
+    let foreign = ServerTime { at, is_foreign: true };
+    Ok((rows.with_server_time(Some(foreign)), durability))
 }
 
 const CONDITIONAL: u8 = 1;

@@ -219,8 +219,24 @@ impl TabletService for RemoteTablets {
 
     async fn mutate(&self, tablet: TabletId, rows: RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
         writes::check(&rows)?;
-        let body = messages::encode_mutate(&rows, durability);
-        let answer = self.call(CallKind::Mutate, tablet, body).await?;
+        let timed = match rows.server_time() {
+            None => None,
+            Some(time) => {
+                let body = messages::encode_timed_mutate(&rows, durability, time.at);
+                match self.call(CallKind::TimedMutate, tablet, body).await {
+                    // An earlier version, which keeps the time of this server.
+                    Err(error) if error.kind == ErrorKind::Unimplemented => None,
+                    answered => Some(answered?),
+                }
+            }
+        };
+        let answer = match timed {
+            Some(answer) => answer,
+            None => {
+                let body = messages::encode_mutate(&rows, durability);
+                self.call(CallKind::Mutate, tablet, body).await?
+            }
+        };
         match answer.is_empty() {
             true => Ok(()),
             false => Err(ServiceError::new(

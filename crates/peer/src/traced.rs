@@ -75,7 +75,7 @@ pub(crate) fn conclude(trace: &Trace, error: Option<ErrorKind>) {
 fn name(kind: CallKind) -> &'static str {
     match kind {
         CallKind::Read => "read",
-        CallKind::Mutate => "mutate",
+        CallKind::Mutate | CallKind::TimedMutate => "mutate",
         CallKind::RowOperation | CallKind::TestedRowOperation => "row operation",
         CallKind::RowsOperation => "rows operation",
         CallKind::Sample => "sample",

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use stele_client::request::server_timestamp;
 use stele_client::{
     Assignment, Closing, CompactionState, LoadSource, Loaded, RowOutcome, RowStream, ServerLoad, ServiceError,
     ServiceResult, SnapshotFiles, SplitPolicy, TabletAssignments, TabletControl, TabletRead, TabletRowOperation,
@@ -41,7 +42,10 @@ impl TabletService for TabletServer {
     async fn mutate(&self, tablet: TabletId, rows: RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
         let keys = || Box::new(rows.iter().map(|row| row.row)) as Box<dyn Iterator<Item = &[u8]>>;
         self.parts.heat.note_all(Kind::Write, tablet, rows.len(), keys);
-        self.writer.write(tablet, &rows, durability).await
+        let dated = self.with_own_time(tablet, &rows)?;
+        self.writer
+            .write(tablet, dated.as_ref().unwrap_or(&rows), durability)
+            .await
     }
 
     async fn row_operation(&self, tablet: TabletId, request: TabletRowOperation) -> ServiceResult<RowOutcome> {
@@ -59,6 +63,18 @@ impl TabletService for TabletServer {
 
     async fn sample(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {
         self.reader.sample_tablet(tablet, every).await
+    }
+}
+
+impl TabletServer {
+    /// The rows with the time of this server, if they have that of another one.
+    fn with_own_time(&self, tablet: TabletId, rows: &RowWrites) -> ServiceResult<Option<RowWrites>> {
+        if rows.server_time().is_none_or(|time| !time.is_foreign) {
+            return Ok(None);
+        }
+        let schema = self.served(tablet)?.tablet.schema();
+        let now = server_timestamp(schema.time_unit, schema.granularity, self.env().wall_micros());
+        Ok(Some(rows.at_server_time(now)))
     }
 }
 

@@ -43,4 +43,4 @@ pub use stream::stream_of;
 pub use switches::{Switches, SwitchesChange};
 pub use token::RequestToken;
 pub use view::{ColumnSubset, View, Views};
-pub use writes::{RowWrite, RowWrites, RowWritesBuilder, Span};
+pub use writes::{RowWrite, RowWrites, RowWritesBuilder, ServerTime, Span};

@@ -142,6 +142,19 @@ impl<B> Mutation<B> {
         self
     }
 
+    /// The time that [`Mutation::at`] replaces.
+    pub fn time(&self) -> Timestamp {
+        match self {
+            Mutation::Put { timestamp, .. }
+            | Mutation::ExpiringPut { timestamp, .. }
+            | Mutation::Merge { timestamp, .. }
+            | Mutation::DeleteFamilyVersion { timestamp, .. }
+            | Mutation::DeleteVersion { timestamp, .. } => *timestamp,
+            Mutation::DeleteRow { up_to } | Mutation::DeleteFamily { up_to, .. } => *up_to,
+            Mutation::DeleteColumn { to, .. } => *to,
+        }
+    }
+
     /// The same mutation over other bytes.
     #[inline]
     pub fn map<'m, C>(&'m self, bytes: impl Fn(&'m B) -> C) -> Mutation<C> {

@@ -10,6 +10,7 @@
 //!
 //! Invariant: every [`Span`] of flat rows lies within their bytes.
 
+use crate::ids::Timestamp;
 use crate::mutation::{Mutation, RowMutation};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -54,6 +55,17 @@ pub struct RowWrites {
     rows: Arc<Rows>,
     /// Indexes into `rows`, each within it; all rows when absent.
     chosen: Option<Arc<[u32]>>,
+    server_time: Option<ServerTime>,
+}
+
+/// The time of a server in mutations that were given none. Clocks of servers differ, so the server that has the rows replaces
+/// it by its own: of two writes one after the other, the second has the later time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerTime {
+    /// Every mutation of this time was given none.
+    pub at: Timestamp,
+    /// Another server has read its clock.
+    pub is_foreign: bool,
 }
 
 #[derive(Debug)]
@@ -96,6 +108,7 @@ impl From<Vec<RowMutation>> for RowWrites {
         RowWrites {
             rows: Arc::new(Rows::Owned(rows)),
             chosen: None,
+            server_time: None,
         }
     }
 }
@@ -147,7 +160,57 @@ impl RowWrites {
         RowWrites {
             rows: self.rows.clone(),
             chosen: Some(rows.into_iter().filter_map(index).collect()),
+            server_time: self.server_time,
         }
+    }
+
+    /// The time of a server that mutations have.
+    pub fn server_time(&self) -> Option<ServerTime> {
+        self.server_time
+    }
+
+    /// The same rows with this note about their times.
+    #[must_use]
+    pub fn with_server_time(self, server_time: Option<ServerTime>) -> RowWrites {
+        RowWrites { server_time, ..self }
+    }
+
+    /// The same rows with this time in place of that of another server.
+    #[must_use]
+    pub fn at_server_time(&self, now: Timestamp) -> RowWrites {
+        let Some(former) = self.server_time else {
+            return self.clone();
+        };
+        let rows = match &*self.rows {
+            Rows::Owned(rows) => {
+                let at = |row: &RowMutation| RowMutation {
+                    row: row.row.clone(),
+                    mutations: row.mutations.iter().map(|m| later(m, former.at, now)).collect(),
+                };
+                Rows::Owned(rows.iter().map(at).collect())
+            }
+            Rows::Flat(flat) => Rows::Flat(Flat {
+                bytes: flat.bytes.clone(),
+                rows: flat.rows.clone(),
+                mutations: flat.mutations.iter().map(|m| later(m, former.at, now)).collect(),
+            }),
+        };
+        RowWrites {
+            rows: Arc::new(rows),
+            chosen: self.chosen.clone(),
+            server_time: Some(ServerTime {
+                at: now,
+                is_foreign: false,
+            }),
+        }
+    }
+}
+
+/// The mutation, at `now` if it is at `former`.
+fn later<B: Clone>(mutation: &Mutation<B>, former: Timestamp, now: Timestamp) -> Mutation<B> {
+    match mutation.time() == former {
+        true => mutation.clone().at(now),
+        false => mutation.clone(),
     }
 }
 
@@ -284,6 +347,7 @@ impl RowWritesBuilder {
         RowWrites {
             rows: Arc::new(Rows::Flat(self.flat)),
             chosen: None,
+            server_time: None,
         }
     }
 }
@@ -308,6 +372,40 @@ mod tests {
 
     fn owned(writes: &RowWrites) -> Vec<RowMutation> {
         writes.iter().map(RowWrite::to_owned).collect()
+    }
+
+    #[test]
+    fn only_times_of_the_other_server_are_replaced() {
+        let mutations = vec![
+            put(Bytes::from_static(b"q"), Bytes::new()),
+            put(Bytes::from_static(b"q"), Bytes::new()).at(Timestamp(8)),
+            Mutation::DeleteRow { up_to: Timestamp(7) },
+        ];
+        let row = RowMutation {
+            row: Bytes::from_static(b"a"),
+            mutations,
+        };
+        let foreign = ServerTime {
+            at: Timestamp(7),
+            is_foreign: true,
+        };
+        let writes = RowWrites::from(vec![row.clone(), row]).with_server_time(Some(foreign));
+        let times = |writes: &RowWrites| {
+            let mut times = Vec::new();
+            writes.iter().for_each(|row| row.for_each(|m| times.push(m.time().0)));
+            times
+        };
+        let later = writes.choose([1]).at_server_time(Timestamp(9));
+        assert_eq!(times(&later), [9, 8, 9]);
+        assert!(later.server_time().is_some_and(|time| !time.is_foreign));
+        assert_eq!(times(&writes), [7, 8, 7, 7, 8, 7]);
+        let mut builder = RowWritesBuilder::over(Bytes::from_static(b"aq"), 1);
+        builder.push(put(span(1, 2), span(2, 2))).unwrap();
+        builder.end_row(span(0, 1)).unwrap();
+        let flat = builder.finish();
+        assert_eq!(times(&flat.at_server_time(Timestamp(9))), [7], "a client has given it");
+        let flat = flat.with_server_time(Some(foreign));
+        assert_eq!(times(&flat.at_server_time(Timestamp(9))), [9]);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::{wire, zero_copy};
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{MutateRows, TableService};
-use stele_types::{RequestToken, RowMutation, RowWrites, TableId, TableName};
+use stele_types::{RequestToken, RowMutation, RowWrites, ServerTime, TableId, TableName};
 use tonic::Status;
 
 /// A message without fields, behind its prefix.
@@ -49,7 +49,8 @@ pub(crate) async fn mutate_rows(context: &Context, call: &Call, bytes: Bytes) ->
     let request: wire::MutateRowsRequest = decoded(call, bytes)?;
     let (target, checked) = checked_rows(context, call, request)?;
     let applied = once::apply(&target, checked.once).await;
-    let written = write(target, checked.plain.into()).await?;
+    let plain = RowWrites::from(checked.plain).with_server_time(checked.server_time);
+    let written = write(target, plain).await?;
     let (mut applied, mut written) = (applied.into_iter(), written.into_iter());
     let results: Vec<Outcome> = checked
         .entries
@@ -83,6 +84,7 @@ struct Checked {
     once: Vec<Once>,
     /// Of each entry, where it is or why it is refused.
     entries: Vec<Result<Kind, Status>>,
+    server_time: Option<ServerTime>,
 }
 
 enum Kind {
@@ -158,7 +160,7 @@ fn one_row(context: &Context, call: &Call, bytes: Bytes) -> Result<(Target, Row)
     call.charge(resolver.expansion_bytes(&request.mutations))?;
     let row = resolver.row(request.row_key, request.mutations)?;
     let row = match once::token(&row, request.idempotency)? {
-        None => Row::Plain(vec![row].into()),
+        None => Row::Plain(RowWrites::from(vec![row]).with_server_time(resolver.server_time())),
         Some(token) => Row::Once(Once { row, token }),
     };
     Ok((Target::of(scope), row))
@@ -190,6 +192,7 @@ fn checked_rows(context: &Context, call: &Call, request: wire::MutateRowsRequest
         });
         checked.entries.push(found.map_err(|refusal| outcomes::kept(&refusal)));
     }
+    checked.server_time = resolver.server_time();
     Ok((Target::of(scope), checked))
 }
 

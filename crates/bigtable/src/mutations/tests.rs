@@ -203,6 +203,37 @@ fn many_families_are_found_too() {
     assert_eq!(resolver.family("many").unwrap_err().code(), Code::NotFound);
 }
 
+/// The server that has the rows replaces the time by its own, and no time that the client has given.
+#[test]
+fn the_time_of_the_server_is_noted_unless_a_client_has_given_it() {
+    let mut schema = testing::schema();
+    schema.delete_rule = DeleteRule::ByTimestamp;
+    let time_of = |kinds: Vec<Kind>| {
+        let resolver = Resolver::new(&schema, NOW);
+        let mutation = |kind| WireMutation {
+            timestamp_origin: 0,
+            mutation: Some(kind),
+        };
+        let mutations = kinds.into_iter().map(mutation).collect();
+        resolver.row(Bytes::from_static(b"r"), mutations).unwrap();
+        resolver.server_time().map(|time| time.at)
+    };
+    let set = |timestamp_micros| {
+        Kind::SetCell(SetCell {
+            family_name: "f".into(),
+            timestamp_micros,
+            ..SetCell::default()
+        })
+    };
+    let now = Resolver::new(&schema, NOW).now;
+    let given = now.0;
+    assert_eq!(time_of(vec![set(5_000)]), None);
+    assert_eq!(time_of(vec![set(-1), set(5_000)]), Some(now));
+    assert_eq!(time_of(vec![delete(None)]), Some(now));
+    assert_eq!(time_of(vec![set(given)]), None);
+    assert_eq!(time_of(vec![set(-1), set(given)]), None);
+}
+
 #[test]
 fn a_row_is_deleted_by_family_where_deletes_are_by_timestamp() {
     let mut schema = testing::schema();

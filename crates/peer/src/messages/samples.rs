@@ -2,7 +2,7 @@
 
 use super::{
     encode_mutate, encode_outcome, encode_read, encode_row_operation, encode_rows_operation, encode_sample,
-    encode_sample_request,
+    encode_sample_request, encode_timed_mutate,
 };
 use crate::rows;
 use bytes::Bytes;
@@ -62,6 +62,11 @@ pub(crate) fn tested() -> Vec<Bytes> {
         encode_rows_operation(&several).expect("an encoded test"),
     ];
     bodies.into_iter().map(|body| body.into_bytes()).collect()
+}
+
+/// The body of a mutate with the caller's time, which was added to version 1 later.
+pub(crate) fn timed() -> Bytes {
+    encode_timed_mutate(&RowWrites::from(writes()), None, Timestamp(0x0102)).into_bytes()
 }
 
 fn text(text: &'static str) -> Bytes {

@@ -19,8 +19,11 @@ fn golden(bodies: &[Bytes]) -> Vec<u8> {
 #[test]
 fn bodies_are_those_of_version_1() {
     let (requests, answers) = samples::bodies();
-    assert_eq!(golden(&[requests, answers].concat()), GOLDEN);
+    assert_eq!(golden(&[requests.clone(), answers].concat()), GOLDEN);
     assert_eq!(golden(&samples::tested()), GOLDEN_TESTED);
+    // The time, and then the body of a mutate.
+    let (at, mutate) = (0x0102_i64.to_le_bytes(), requests[1].slice(1..));
+    assert_eq!(samples::timed(), [&at[..], &[0], &mutate].concat());
 }
 
 #[test]
@@ -35,6 +38,8 @@ fn bodies_round_trip() {
     assert!(crate::rows::decode(answers[0].clone()).is_ok());
     assert!(decode_outcome(answers[1].clone()).is_ok());
     assert!(decode_sample(answers[2].clone()).is_ok());
+    crate::fuzzing::requests(&samples::timed());
+    assert!(decode_timed_mutate(samples::timed()).is_ok());
     let tested = samples::tested();
     tested.iter().for_each(crate::fuzzing::requests);
     assert!(decode_tested_row_operation(tested[0].clone()).is_ok());

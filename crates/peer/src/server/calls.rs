@@ -89,8 +89,11 @@ pub(super) fn start(
             let credit = Credit::new(call, header.credit, Arc::clone(needs));
             start_read(shared, credit, &header, (call, read, note("read"), trace), memory)
         }
-        CallKind::Mutate => {
-            let (rows, durability) = messages::decode_mutate(body)?;
+        CallKind::Mutate | CallKind::TimedMutate => {
+            let (rows, durability) = match kind {
+                CallKind::TimedMutate => messages::decode_timed_mutate(body)?,
+                _ => messages::decode_mutate(body)?,
+            };
             if let Some(trace) = &trace {
                 trace.note(|facts| facts.rows = rows.len() as u64);
             }

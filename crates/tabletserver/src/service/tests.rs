@@ -15,7 +15,9 @@ use stele_memory::{Part, Pool};
 use stele_storage::faulty::FaultyStorage;
 use stele_storage::memory::MemoryStorage;
 use stele_tablet::SpaceLimit;
-use stele_types::{Cell, Durability, ErrorKind, GcRule, Mutation, RowMutation, RowSet, Timestamp};
+use stele_types::{
+    Cell, Durability, ErrorKind, GcRule, Mutation, RowMutation, RowSet, ServerTime, TimeUnit, Timestamp,
+};
 
 fn put(row: &Bytes) -> RowMutation {
     let mutation = Mutation::Put {
@@ -92,6 +94,28 @@ async fn scan(server: &TabletServer, tablet: TabletId, rows: RowSet) -> usize {
 
 fn kind(outcome: Result<impl Sized, ServiceError>) -> Option<ErrorKind> {
     outcome.err().map(|error| error.kind)
+}
+
+/// Clocks differ: the time of the server that a client called may be behind that of an earlier write.
+#[tokio::test]
+async fn a_write_has_the_time_of_the_server_that_has_the_tablet() {
+    let server = first(&Watched::over(MemoryStorage::new()), None).await;
+    let row = Bytes::from_static(b"left");
+    let dated = |is_foreign| {
+        let at = Timestamp(1);
+        RowWrites::from(vec![put(&row)]).with_server_time(Some(ServerTime { at, is_foreign }))
+    };
+    let newest = async || {
+        let read = server.try_read_row(TABLETS[0], &row, None).unwrap();
+        read.unwrap().rows().next().unwrap().1[0].timestamp
+    };
+    server.mutate(TABLETS[0], dated(false), None).await.unwrap();
+    assert_eq!(newest().await, Timestamp(1), "this server has read its clock");
+    let before = server_timestamp(TimeUnit::Micros, 1, server.env().wall_micros());
+    server.mutate(TABLETS[0], dated(true), None).await.unwrap();
+    assert!(newest().await >= before);
+    let other = server.mutate(TABLETS[1], dated(true), None).await;
+    assert_eq!(kind(other), Some(ErrorKind::Unavailable));
 }
 
 #[tokio::test]
