@@ -10,18 +10,19 @@ use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
 use crate::get::{Found, Lookup, region_and_schema};
 use crate::meta_table;
-use crate::mutate::{converter, is_plain, operate, other_row, plain, write, written};
+use crate::mutate::{PlainRows, converter, is_plain, operate, other_row, write, written};
 use crate::mutations::{self, Converter, RowChange};
 use crate::pace::{Pace, ROW_UNITS};
 use crate::region_cache::Opened;
 use crate::regions::{self, Region};
 use crate::row_memory::{BATCH_BYTES, RowMemory};
 use crate::selection::FamilySearch;
+use crate::times;
 use bytes::Bytes;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use stele_client::Step;
-use stele_types::{Durability, FamilyId, RowMutation, TableSchema};
+use stele_types::{Durability, FamilyId, TableSchema, Timestamp};
 use stele_wire::cell::CellReader;
 use stele_wire::exception;
 use stele_wire::frame::CellBlock;
@@ -128,6 +129,7 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
                     region,
                     schema,
                     nonce_group,
+                    now: Timestamp(0),
                     results: &mut results,
                     search: FamilySearch::default(),
                     units: 0,
@@ -302,6 +304,8 @@ struct Part<'a> {
     region: Arc<Region>,
     schema: Arc<TableSchema>,
     nonce_group: Option<u64>,
+    /// The time of the plain changes that are written together next.
+    now: Timestamp,
     results: &'a mut Results,
     search: FamilySearch,
     /// Work of the filters of the last action ([`Pace`]).
@@ -350,7 +354,14 @@ impl Part<'_> {
         let Some(mutation) = action.mutation else {
             return Err(Failure::not_served("a coprocessor call within a batch"));
         };
-        let converter = converter(self.shared, self.call, &self.schema, self.nonce_group);
+        if writes.0.is_empty() {
+            // Later than the times of increments and appends before.
+            self.now = times::now(&self.schema, self.shared.env.wall_micros());
+        }
+        let converter = Converter {
+            now: self.now,
+            ..converter(self.shared, self.call, &self.schema, self.nonce_group)
+        };
         let change = converter.convert(mutation, cells, &mut self.search)?;
         self.region.check_row(&change.row, "batch")?;
         self.region.check_cells(&self.schema, &change)?;
@@ -419,7 +430,7 @@ impl Part<'_> {
         } in writes.0
         {
             self.results.before = Before::Changes;
-            let outcomes = match write(self.shared, &self.schema, rows, durability).await {
+            let outcomes = match write(self.shared, &self.schema, rows.into(), durability).await {
                 Ok(outcomes) => outcomes,
                 Err(failure) => vec![Err(failure); indexes.len()],
             };
@@ -439,23 +450,22 @@ struct WriteGroup {
     durability: Option<Durability>,
     /// Of the rows' actions.
     indexes: Vec<Option<u32>>,
-    rows: Vec<RowMutation>,
+    rows: PlainRows,
 }
 
 impl Writes {
     fn add(&mut self, index: Option<u32>, change: RowChange) {
         let durability = change.durability;
-        let row = plain(change);
-        match self.0.last_mut() {
-            Some(group) if group.durability == durability => {
-                group.indexes.push(index);
-                group.rows.push(row);
-            }
-            _ => self.0.push(WriteGroup {
+        if self.0.last().is_none_or(|group| group.durability != durability) {
+            self.0.push(WriteGroup {
                 durability,
-                indexes: vec![index],
-                rows: vec![row],
-            }),
+                indexes: Vec::new(),
+                rows: PlainRows::default(),
+            });
+        }
+        if let Some(group) = self.0.last_mut() {
+            group.indexes.push(index);
+            group.rows.add(change);
         }
     }
 }

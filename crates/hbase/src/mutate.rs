@@ -14,7 +14,7 @@ use crate::times;
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{Condition, MutateRows, RowOperation, RowOutcome, Step};
-use stele_types::{Durability, Mutation, RequestToken, RowMutation, TableSchema};
+use stele_types::{Durability, RequestToken, RowMutation, RowWrites, ServerTime, TableSchema, Timestamp};
 use stele_wire::exception;
 use stele_wire::messages::{MutateRequest, MutateResponse, MutationType};
 
@@ -26,16 +26,48 @@ pub(crate) fn is_plain(change: &RowChange) -> bool {
         .all(|step| matches!(step, Step::Mutate(_) | Step::MutateNow(_)))
 }
 
-/// The plain form of a change.
-pub(crate) fn plain(change: RowChange) -> RowMutation {
-    let mutation = |step| match step {
-        Step::Mutate(mutation) | Step::MutateNow(mutation) => Some(mutation),
-        _ => None,
-    };
-    let mutations: Vec<Mutation> = change.steps.into_iter().filter_map(mutation).collect();
-    RowMutation {
-        row: change.row,
-        mutations,
+/// Plain changes that are written together.
+#[derive(Default)]
+pub(crate) struct PlainRows {
+    rows: Vec<RowMutation>,
+    /// The time of this server in mutations that were given none, and how many have it.
+    now: Option<Timestamp>,
+    at_now: usize,
+    /// Changes have different times of this server.
+    differs: bool,
+}
+
+impl PlainRows {
+    /// Adds a plain change.
+    pub(crate) fn add(&mut self, change: RowChange) {
+        let mut mutations = Vec::with_capacity(change.steps.len());
+        for step in change.steps {
+            match step {
+                Step::Mutate(mutation) => mutations.push(mutation),
+                Step::MutateNow(mutation) => {
+                    let now = *self.now.get_or_insert(mutation.time());
+                    self.differs |= now != mutation.time();
+                    self.at_now += 1;
+                    mutations.push(mutation);
+                }
+                _ => debug_assert!(false, "a plain change reads nothing"),
+            }
+        }
+        self.rows.push(RowMutation {
+            row: change.row,
+            mutations,
+        });
+    }
+}
+
+/// With the note which time is this server's, unless a client has given the same one.
+impl From<PlainRows> for RowWrites {
+    fn from(plain: PlainRows) -> RowWrites {
+        let all = || plain.rows.iter().flat_map(|row| &row.mutations);
+        let is_clear = |now: &Timestamp| all().filter(|m| m.time() == *now).count() == plain.at_now;
+        let at = plain.now.filter(|now| !plain.differs && is_clear(now));
+        let server_time = at.map(|at| ServerTime { at, is_foreign: false });
+        RowWrites::from(plain.rows).with_server_time(server_time)
     }
 }
 
@@ -81,13 +113,13 @@ pub(crate) async fn operate(
 pub(crate) async fn write(
     shared: &Shared,
     schema: &TableSchema,
-    rows: Vec<RowMutation>,
+    rows: RowWrites,
     durability: Option<Durability>,
 ) -> Outcome<Vec<Outcome<()>>> {
     let request = MutateRows {
         table: schema.name.clone(),
         id: Some(schema.id),
-        rows: rows.into(),
+        rows,
         durability,
     };
     let results = shared.service.mutate_rows(request).await?;
@@ -131,7 +163,9 @@ pub(crate) async fn mutate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
     let is_rule = matches!(kind, MutationType::Increment | MutationType::Append);
     if condition.is_none() && is_plain(&change) {
         let durability = change.durability;
-        let results = write(shared, &schema, vec![plain(change)], durability).await?;
+        let mut rows = PlainRows::default();
+        rows.add(change);
+        let results = write(shared, &schema, rows.into(), durability).await?;
         results.into_iter().collect::<Outcome<Vec<()>>>()?;
         return call.reply(&processed(true));
     }
@@ -181,4 +215,43 @@ pub(crate) fn written(schema: &TableSchema, row: Bytes, outcome: RowOutcome) -> 
     let mut cells = outcome.written;
     crate::cells::sort(schema, &mut cells, false);
     ResultRow { row, cells }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stele_types::{FamilyId, Mutation};
+
+    fn put(timestamp: i64) -> Mutation {
+        Mutation::Put {
+            family: FamilyId(1),
+            qualifier: Bytes::from_static(b"q"),
+            timestamp: Timestamp(timestamp),
+            value: Bytes::new(),
+        }
+    }
+
+    fn time_of(changes: &[&[Step]]) -> Option<i64> {
+        let mut rows = PlainRows::default();
+        for steps in changes {
+            rows.add(RowChange {
+                row: Bytes::from_static(b"r"),
+                kind: MutationType::Put,
+                steps: steps.to_vec(),
+                durability: None,
+                token: None,
+                returns: false,
+            });
+        }
+        RowWrites::from(rows).server_time().map(|time| time.at.0)
+    }
+
+    #[test]
+    fn the_time_of_the_server_is_noted_unless_a_client_has_given_it() {
+        let (now, given) = (|time| Step::MutateNow(put(time)), |time| Step::Mutate(put(time)));
+        assert_eq!(time_of(&[&[given(5)]]), None);
+        assert_eq!(time_of(&[&[now(7), given(5)], &[now(7)]]), Some(7));
+        assert_eq!(time_of(&[&[given(7)], &[now(7)]]), None, "a client has given the same");
+        assert_eq!(time_of(&[&[now(7)], &[now(8)]]), None);
+    }
 }

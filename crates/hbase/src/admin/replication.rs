@@ -52,7 +52,7 @@ pub(super) async fn replicate(shared: &Shared, call: &Call) -> Outcome<Reply> {
         take(shared, entry, &mut cells, &mut tables)?;
     }
     for Rows { schema, rows, .. } in tables.into_values() {
-        let results = write(shared, &schema, rows, Some(Durability::Sync)).await?;
+        let results = write(shared, &schema, rows.into(), Some(Durability::Sync)).await?;
         results.into_iter().collect::<Outcome<Vec<()>>>()?;
     }
     call.reply(&Empty {})

@@ -8,7 +8,7 @@ use crate::call::Call;
 use crate::condition::condition;
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
-use crate::mutate::{converter, is_plain, plain};
+use crate::mutate::{PlainRows, converter, is_plain};
 use crate::mutations::{self, RowChange};
 use crate::regions::{self, Region};
 use crate::selection::FamilySearch;
@@ -16,7 +16,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_client::{Condition, MutateRows, RowsOperation, ServiceError, Step};
-use stele_types::{Durability, ErrorKind, RowMutation, TableSchema};
+use stele_types::{Durability, ErrorKind, TableSchema};
 use stele_wire::cell::CellReader;
 use stele_wire::messages::{MutateRowsRequest, MutateRowsResponse};
 
@@ -89,10 +89,11 @@ async fn write(
     changes: Vec<RowChange>,
     durability: Option<Durability>,
 ) -> Result<(), ServiceError> {
-    let rows: Vec<RowMutation> = changes.into_iter().map(plain).collect();
-    if rows.is_empty() {
+    if changes.is_empty() {
         return Ok(());
     }
+    let mut rows = PlainRows::default();
+    changes.into_iter().for_each(|change| rows.add(change));
     let request = MutateRows {
         table: schema.name.clone(),
         id: Some(schema.id),
