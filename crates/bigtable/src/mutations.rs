@@ -274,7 +274,7 @@ impl<'s> Resolver<'s> {
         };
         check_qualifier(&qualifier)?;
         let timestamp = match timestamp.and_then(|value| value.kind) {
-            Some(ValueKind::RawTimestampMicros(micros)) => self.timestamp(micros, origin)?,
+            Some(ValueKind::RawTimestampMicros(micros)) => self.given(self.timestamp(micros, origin)?),
             _ => {
                 return Err(invalid(format!("{what} : timestamp must be a raw_timestamp_micros")));
             }
@@ -326,7 +326,12 @@ impl<'s> Resolver<'s> {
         if start >= end {
             return Err(invalid(format!("inverted or invalid timestamp range [{start}, {end}]")));
         }
-        Ok((from, self.given(Timestamp(below.0 - 1))))
+        let to = self.given(Timestamp(below.0 - 1));
+        if to == from && from > self.now {
+            // It is like a range without an end that begins later than now.
+            self.is_given_now.set(true);
+        }
+        Ok((from, to))
     }
 
     /// The timestamp of a cell that is set.

@@ -64,7 +64,7 @@ impl PlainRows {
 impl From<PlainRows> for RowWrites {
     fn from(plain: PlainRows) -> RowWrites {
         let all = || plain.rows.iter().flat_map(|row| &row.mutations);
-        let is_clear = |now: &Timestamp| all().filter(|m| m.time() == *now).count() == plain.at_now;
+        let is_clear = |now: &Timestamp| all().filter(|m| m.is_at(*now)).count() == plain.at_now;
         let at = plain.now.filter(|now| !plain.differs && is_clear(now));
         let server_time = at.map(|at| ServerTime { at, is_foreign: false });
         RowWrites::from(plain.rows).with_server_time(server_time)

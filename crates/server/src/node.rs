@@ -110,7 +110,9 @@ impl Node {
         let coord = EmbeddedCoord::open(storage.clone(), env.clone());
         let (coord, used) = tokio::join!(coord, last_epoch(&*storage));
         let coord = coord.context("coordination")?;
-        let epoch = draw_epoch(&*coord, used.context("commit log")?).await;
+        let used = used.context("commit log")?;
+        let archives = config.archive_log.is_some();
+        let epoch = draw_epoch(&*coord, used, archives).await;
         let epoch = Epoch(epoch.context("coordination")?);
         let in_doubt = coord.was_torn();
         if in_doubt {

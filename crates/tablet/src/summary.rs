@@ -204,12 +204,14 @@ impl Expiry {
 
     /// Of a group whose files have cells of `misplaced_families`, too, which are families of other groups.
     fn new(schema: &TableSchema, group: GroupId, misplaced_families: &[FamilyId], now_micros: i64) -> Self {
+        // Compactions of an unfinished table drop nothing that a rule or a tombstone would, so they are not for that.
+        let is_unfinished = schema.is_unfinished();
         let mut rules: Vec<GcRule> = Vec::new();
         let is_there = |(id, family): &(&FamilyId, &Family)| family.group == group || misplaced_families.contains(id);
         for (_, family) in schema.families.iter().filter(is_there) {
             match &family.gc_rule {
                 Some(rule) if rules.contains(rule) => {}
-                Some(rule) if rules.len() < RULES_MAX => rules.push(rule.clone()),
+                Some(rule) if rules.len() < RULES_MAX && !is_unfinished => rules.push(rule.clone()),
                 _ => {
                     rules.clear();
                     break;
@@ -218,7 +220,7 @@ impl Expiry {
         }
         let keeps = |(_, family): (&FamilyId, &Family)| family.deletes.keep != KeepDeleted::No;
         Expiry {
-            keeps_deleted: schema.families.iter().filter(is_there).any(keeps),
+            keeps_deleted: is_unfinished || schema.families.iter().filter(is_there).any(keeps),
             rules,
             gone: gone(schema),
             unit: schema.time_unit,

@@ -155,6 +155,15 @@ impl<B> Mutation<B> {
         }
     }
 
+    /// Whether its time is that of a server whose clock was read as `now`. A delete of the versions from a later time on ends where it
+    /// begins.
+    pub fn is_at(&self, now: Timestamp) -> bool {
+        match self {
+            Mutation::DeleteColumn { from, to, .. } if from == to => *from >= now,
+            _ => self.time() == now,
+        }
+    }
+
     /// The same mutation over other bytes.
     #[inline]
     pub fn map<'m, C>(&'m self, bytes: impl Fn(&'m B) -> C) -> Mutation<C> {

@@ -208,7 +208,7 @@ impl RowWrites {
 
 /// The mutation, at `now` if it is at `former`.
 fn later<B: Clone>(mutation: &Mutation<B>, former: Timestamp, now: Timestamp) -> Mutation<B> {
-    match mutation.time() == former {
+    match mutation.is_at(former) {
         true => mutation.clone().at(now),
         false => mutation.clone(),
     }

@@ -81,7 +81,9 @@ pub(super) async fn try_start_archiving(
         .await
         .map_err(|e| text(&e))?;
     let used = last_epoch(&**storage).await.map_err(|e| text(&e))?;
-    let epoch = draw_epoch(&*coord, used).await.map_err(|e| text(&e))?;
+    let epoch = draw_epoch(&*coord, used, archive.is_some())
+        .await
+        .map_err(|e| text(&e))?;
     let catalog = Arc::new(Catalog::load(coord).await.map_err(|e| text(&e))?);
     match archive {
         Some(_) => drop(catalog.inherit_archived_log(epoch).await.map_err(|e| text(&e))?),

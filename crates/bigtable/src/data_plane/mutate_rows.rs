@@ -100,7 +100,11 @@ impl Checked {
                 Kind::Plain
             }
             Some(token) => {
-                self.once.push(Once { row, token });
+                self.once.push(Once {
+                    row,
+                    token,
+                    server_time: None,
+                });
                 Kind::Once
             }
         }
@@ -161,7 +165,11 @@ fn one_row(context: &Context, call: &Call, bytes: Bytes) -> Result<(Target, Row)
     let row = resolver.row(request.row_key, request.mutations)?;
     let row = match once::token(&row, request.idempotency)? {
         None => Row::Plain(RowWrites::from(vec![row]).with_server_time(resolver.server_time())),
-        Some(token) => Row::Once(Once { row, token }),
+        Some(token) => Row::Once(Once {
+            row,
+            token,
+            server_time: resolver.server_time(),
+        }),
     };
     Ok((Target::of(scope), row))
 }
@@ -193,6 +201,9 @@ fn checked_rows(context: &Context, call: &Call, request: wire::MutateRowsRequest
         checked.entries.push(found.map_err(|refusal| outcomes::kept(&refusal)));
     }
     checked.server_time = resolver.server_time();
+    for entry in &mut checked.once {
+        entry.server_time = checked.server_time;
+    }
     Ok((Target::of(scope), checked))
 }
 

@@ -11,7 +11,7 @@ use crate::status::{invalid, status};
 use futures::StreamExt as _;
 use stele_client::{RowOperation, Step};
 use stele_types::limits::{BIGTABLE_TOKEN_BYTES_MIN, TOKEN_BYTES_MAX};
-use stele_types::{Mutation, RequestToken, RowMutation};
+use stele_types::{Mutation, RequestToken, RowMutation, ServerTime};
 use tonic::Status;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -22,6 +22,8 @@ const CONCURRENT_MAX: usize = 64;
 pub(super) struct Once {
     pub row: RowMutation,
     pub token: RequestToken,
+    /// The time of this server in its mutations.
+    pub server_time: Option<ServerTime>,
 }
 
 /// The token of an entry, if its repetition would count twice.
@@ -67,12 +69,17 @@ pub(super) async fn apply(target: &Target, entries: Vec<Once>) -> Vec<Outcome> {
 
 /// Applies an entry.
 pub(super) async fn apply_one(target: &Target, entry: Once) -> Outcome {
+    let now = entry.server_time.map(|time| time.at);
+    let step = |mutation: Mutation| match now.is_some_and(|now| mutation.is_at(now)) {
+        true => Step::MutateNow(mutation),
+        false => Step::Mutate(mutation),
+    };
     let operation = RowOperation {
         table: target.table.clone(),
         id: Some(target.id),
         row: entry.row.row,
         condition: None,
-        steps: entry.row.mutations.into_iter().map(Step::Mutate).collect(),
+        steps: entry.row.mutations.into_iter().map(step).collect(),
         otherwise: Vec::new(),
         durability: None,
         token: Some(entry.token),

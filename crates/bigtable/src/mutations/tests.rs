@@ -232,6 +232,15 @@ fn the_time_of_the_server_is_noted_unless_a_client_has_given_it() {
     assert_eq!(time_of(vec![delete(None)]), Some(now));
     assert_eq!(time_of(vec![set(given)]), None);
     assert_eq!(time_of(vec![set(-1), set(given)]), None);
+    let add = add(
+        "sum",
+        value(ValueKind::RawTimestampMicros(given)),
+        value(ValueKind::IntValue(1)),
+    );
+    assert_eq!(time_of(vec![set(-1), add]), None);
+    let later = given + 1_000_000;
+    assert_eq!(time_of(vec![delete(Some((later, 0)))]), Some(now), "its end is now");
+    assert_eq!(time_of(vec![set(-1), delete(Some((later, later + 1_000)))]), Some(now));
 }
 
 #[test]

@@ -141,14 +141,29 @@ impl Catalog {
 
     /// An epoch above all that were given, and above `floor`. No later owner gets it or one below.
     pub async fn raise_epochs(&self, floor: u64) -> Result<u32> {
-        narrow(advance(&*self.coord, floor, true).await?)
+        narrow(advance(&*self.coord, floor, Chain::FollowsAlways).await?)
     }
 }
 
-/// The epoch of the next owner of the data root, above `used`: that of the newest log. A chain of archived logs follows, unless the
-/// log is of an owner that the counter does not know. Programs that change logs do not draw their epochs here, which ends the chain.
-pub async fn draw_epoch(coord: &dyn Coord, used: u64) -> Result<u32> {
-    narrow(advance(coord, used, false).await?)
+/// The epoch of the next owner of the data root, above `used`: that of the newest log. A chain of archived logs follows an owner that
+/// archives, unless the log is of an owner that the counter does not know. For one that does not, it ends in the same transaction: a
+/// record behind that might be lost. Programs that change logs do not draw their epochs here, which ends the chain.
+pub async fn draw_epoch(coord: &dyn Coord, used: u64, archives: bool) -> Result<u32> {
+    let chain = match archives {
+        true => Chain::Follows,
+        false => Chain::Ends,
+    };
+    narrow(advance(coord, used, chain).await?)
+}
+
+/// The chain of archived logs when the counter moves.
+#[derive(Clone, Copy, PartialEq)]
+enum Chain {
+    /// It follows.
+    FollowsAlways,
+    /// It follows unless the floor is above the counter.
+    Follows,
+    Ends,
 }
 
 /// The counter of epochs as it was read.
@@ -171,9 +186,8 @@ impl Counter {
     }
 }
 
-/// Moves the counter of epochs, and with it the chain of archived logs. The chain stays behind where it did before, and where
-/// `floor` is above the counter without being known to be nobody's.
-async fn advance(coord: &dyn Coord, floor: u64, is_nobodys: bool) -> Result<u64> {
+/// Moves the counter of epochs, and with it the chain of archived logs. A chain that is behind the counter stays behind.
+async fn advance(coord: &dyn Coord, floor: u64, then: Chain) -> Result<u64> {
     loop {
         let counter = Counter::read(coord).await?;
         let chain = coord.get(ARCHIVED_LOG).await?;
@@ -183,10 +197,16 @@ async fn advance(coord: &dyn Coord, floor: u64, is_nobodys: bool) -> Result<u64>
             value: Bytes::from(narrow(next)?.to_string()),
         }];
         let known = chain.as_ref().and_then(|found| ArchivedChain::decode(&found.value));
-        let follows = is_nobodys || floor <= counter.last;
+        let follows = then == Chain::FollowsAlways || then == Chain::Follows && floor <= counter.last;
         if let Some(known) = known.filter(|known| follows && u64::from(known.epoch) == counter.last) {
             let epoch = narrow(next)?;
             writes.push(ArchivedChain { epoch, ..known }.put());
+        }
+        if then == Chain::Ends && chain.is_some() {
+            tracing::warn!("the log was archived so far and is not any more: the archive has a gap from here on");
+            writes.push(Write::Delete {
+                key: ARCHIVED_LOG.to_owned(),
+            });
         }
         let conditions = vec![counter.unchanged(), Condition::unchanged(ARCHIVED_LOG, chain.as_ref())];
         if let TxnOutcome::Committed { .. } = coord.txn(Txn { conditions, writes }).await? {
@@ -274,7 +294,7 @@ mod tests {
         assert_eq!(catalog.raise_epochs(7).await.unwrap(), 42);
         assert!(catalog.raise_epochs((1 << 24) - 1).await.is_err());
         assert_eq!(catalog.archived_log().await.unwrap(), None);
-        let draw = |used| super::draw_epoch(&*catalog.coord, used);
+        let draw = |used| super::draw_epoch(&*catalog.coord, used, true);
         let chain = async || catalog.archived_log().await.unwrap();
         catalog.begin_archived_log([7; 16]).await.unwrap();
         let begun = ArchivedChain {
@@ -300,6 +320,10 @@ mod tests {
         assert_eq!(repair.unwrap(), 73);
         assert_eq!(draw(73).await.unwrap(), 74);
         assert!(!catalog.inherit_archived_log(74).await.unwrap());
+        assert_eq!(chain().await, None);
+        // One that does not archive ends it before it does anything.
+        catalog.begin_archived_log([9; 16]).await.unwrap();
+        assert_eq!(super::draw_epoch(&*catalog.coord, 74, false).await.unwrap(), 75);
         assert_eq!(chain().await, None);
         assert_eq!(ArchivedChain::decode(&[7; 16]), None);
         assert_eq!(catalog.noted_moment().await.unwrap(), 0);

@@ -115,7 +115,7 @@ pub(super) async fn open(
     let coord = EmbeddedCoord::open(storage.clone(), env.clone()).await;
     let coord = coord.map_err(|e| text(&e))?;
     let used = last_epoch(&*storage).await.map_err(|e| text(&e))?;
-    let epoch = draw_epoch(&*coord, used).await.map_err(|e| text(&e))?;
+    let epoch = draw_epoch(&*coord, used, archives).await.map_err(|e| text(&e))?;
     let catalog_in_doubt = coord.was_torn();
     let catalog = Arc::new(Catalog::load(coord).await.map_err(|e| text(&e))?);
     match archives {

@@ -56,12 +56,19 @@ impl Unsynced {
         }
     }
 
-    /// Writes the bytes of all these files again and makes them durable. For the open, before anybody reads them.
+    /// Writes the bytes of all these files again and makes them durable. For the open, before anybody reads them. A file for which
+    /// that fails stays in the list: a later sync of it tries again, and not every file is needed.
     pub(super) fn write_all_again(&self) -> io::Result<()> {
         let paths = self.paths.lock().clone();
         for path in &paths {
             tracing::warn!(path, "a sync of this file failed: its bytes are written again");
-            self.sync_existing(path, &File::open(self.directory.join(path))?)?;
+            let open = || File::open(self.directory.join(path));
+            if let Err(error) = open().and_then(|file| self.sync_existing(path, &file)) {
+                tracing::error!(path, %error, "the bytes of this file are still not durable");
+            }
+        }
+        if !self.paths.lock().is_empty() {
+            return Ok(());
         }
         match fs::remove_file(self.directory.join(RESERVED_UNSYNCED)) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
@@ -138,6 +145,7 @@ fn write_again(absolute: &Path, path: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::Unsynced;
     use crate::local::root::Root;
     use std::fs::{self, File};
     use std::io;
@@ -189,6 +197,19 @@ mod tests {
         root.unsynced.sync = super::syncs::content;
         assert!(is_written_again(directory, || root.sync_file(LOG).unwrap()));
         assert!(!is_written_again(directory, || root.sync_file(LOG).unwrap()));
+    }
+
+    #[test]
+    fn a_file_that_still_cannot_be_synced_stays_in_the_list() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        drop(root_with_a_failed_sync(directory));
+        let mut left = Unsynced::read(directory).unwrap();
+        left.sync = failing;
+        left.write_all_again().unwrap();
+        assert!(left.paths.lock().contains(LOG) && directory.join("UNSYNCED").exists());
+        assert!(is_written_again(directory, || drop(Root::open(directory).unwrap())));
+        assert!(!directory.join("UNSYNCED").exists());
     }
 
     #[test]

@@ -150,7 +150,7 @@ async fn restores_and_starts_that_end_early_leave_no_gap() {
     world.kill().await;
     world.life.end();
     let coord = EmbeddedCoord::open(world.root.clone(), TokioRuntime::current()).await;
-    draw_epoch(&*coord.unwrap(), 0).await.unwrap();
+    draw_epoch(&*coord.unwrap(), 0, true).await.unwrap();
     (world.life, world.node) = run(&world.root, &world.backups, &world.archive).await;
     world.node.write("t", 0..10, 3).await;
     moments.remember(&world.node, &["t"]).await;
