@@ -11,7 +11,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 use std::fmt::Write as _;
 use stele_types::Member;
 
@@ -58,6 +58,15 @@ pub enum TokenRefused {
     Expired,
 }
 
+/// The lines of a file that do not count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Faults {
+    /// The first of them, and its mistake.
+    pub first: String,
+    /// How many there are.
+    pub lines: usize,
+}
+
 /// A new token.
 pub struct NewToken {
     /// The token, to be shown once.
@@ -67,24 +76,30 @@ pub struct NewToken {
 }
 
 impl Tokens {
-    /// Parses a file; the error names the line.
+    /// Parses a file; the error names the first faulty line.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut tokens = HashMap::new();
-        for (index, line) in text.lines().enumerate() {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let fault = |why: &str| format!("line {}: {why}", index + 1);
-            let (id, entry) = parse_line(line).map_err(fault)?;
-            if tokens.insert(id, entry).is_some() {
-                return Err(fault("another line has the same id"));
-            }
-            if tokens.len() > TOKENS_MAX {
-                return Err(fault("more than 100000 tokens"));
-            }
+        let (tokens, faults) = Tokens::parse_lines(text.as_bytes());
+        match faults {
+            None => Ok(tokens),
+            Some(faults) => Err(faults.first),
         }
-        Ok(Tokens(tokens))
+    }
+
+    /// Parses a file whose faulty lines do not count. A mistake in one line must not keep a token that another line had.
+    pub fn parse_lines(bytes: &[u8]) -> (Self, Option<Faults>) {
+        let mut tokens = HashMap::new();
+        let mut faults: Option<Faults> = None;
+        for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+            let Err(why) = add_line(&mut tokens, line) else {
+                continue;
+            };
+            let faults = faults.get_or_insert_with(|| Faults {
+                first: format!("line {}: {why}", index + 1),
+                lines: 0,
+            });
+            faults.lines += 1;
+        }
+        (Tokens(tokens), faults)
     }
 
     /// The name of the holder of a token, and the seconds since 1970 from which on the token is refused.
@@ -138,6 +153,25 @@ fn split(token: &str) -> Option<(&str, &str)> {
     let rest = token.strip_prefix(PREFIX)?;
     let (id, secret) = rest.split_once('_')?;
     (id.len() == ID_BYTES * 2).then_some((id, secret))
+}
+
+/// Adds the token of a line, if it has one.
+fn add_line(tokens: &mut HashMap<String, Entry>, line: &[u8]) -> Result<(), &'static str> {
+    let line = std::str::from_utf8(line).map_err(|_| "not text")?.trim();
+    if line.is_empty() || line.starts_with('#') {
+        return Ok(());
+    }
+    let (id, entry) = parse_line(line)?;
+    if tokens.len() >= TOKENS_MAX {
+        return Err("more than 100000 tokens");
+    }
+    match tokens.entry(id) {
+        hash_map::Entry::Occupied(_) => Err("another line has the same id"),
+        hash_map::Entry::Vacant(vacant) => {
+            vacant.insert(entry);
+            Ok(())
+        }
+    }
 }
 
 fn parse_line(line: &str) -> Result<(String, Entry), &'static str> {
@@ -233,6 +267,25 @@ mod tests {
         ] {
             assert_eq!(tokens.holder(token, 0), Err(TokenRefused::Unknown), "{token}");
         }
+    }
+
+    #[test]
+    fn a_faulty_line_keeps_no_token_of_another() {
+        let [alice, bob, carol] = [1, 2, 3].map(|seed| make("name", &random(seed), None).unwrap());
+        // Alice's line is gone, and Bob's has a mistake, as has one that is no text.
+        let typo = bob.line.replace("sha256", "sha265");
+        let file = [typo.as_bytes(), b"\n\xff x\r\n", carol.line.as_bytes(), b"\n"].concat();
+        let (tokens, faults) = Tokens::parse_lines(&file);
+        let faults = faults.unwrap();
+        assert_eq!(
+            (&*faults.first, faults.lines),
+            ("line 1: the hash is not sha256:SALT:DIGEST", 2)
+        );
+        for gone in [&alice, &bob] {
+            assert_eq!(tokens.holder(&gone.token, 0), Err(TokenRefused::Unknown));
+        }
+        assert!(tokens.holder(&carol.token, 0).is_ok());
+        assert_eq!(Tokens::parse_lines(b"# none\n").1, None);
     }
 
     #[test]

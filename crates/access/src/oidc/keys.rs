@@ -66,7 +66,8 @@ struct KeyJson {
 }
 
 impl KeySet {
-    /// Parses the text of a key set; the error names the fault. A set without any key that counts is an error.
+    /// Parses the text of a key set; the error names the fault. A set without any key that counts is none: with it an issuer
+    /// withdraws all of its keys.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         if text.len() > SET_BYTES_MAX {
             return Err(format!("the key set has more than {SET_BYTES_MAX} bytes"));
@@ -78,11 +79,7 @@ impl KeySet {
                 set.keys.len()
             ));
         }
-        let keys: Vec<Key> = set.keys.into_iter().filter_map(key).collect();
-        match keys.is_empty() {
-            true => Err("the key set has no key for RS256, ES256 or EdDSA".to_owned()),
-            false => Ok(KeySet(keys)),
-        }
+        Ok(KeySet(set.keys.into_iter().filter_map(key).collect()))
     }
 
     /// How many keys there are.
@@ -90,7 +87,7 @@ impl KeySet {
         self.0.len()
     }
 
-    /// Never: a set has a key.
+    /// Whether no key counts, and thus no token.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -5,7 +5,7 @@
 use super::{files, keys};
 use crate::node::Node;
 use anyhow::Context;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_access::audit::Audit;
@@ -81,7 +81,7 @@ pub async fn read_proofs(config: Option<&AccessConfig>, env: &Env, metrics: &Met
     let Some(config) = config else {
         return Ok(Proofs::default());
     };
-    let tokens = read_tokens(config)?;
+    let tokens = config.tokens.as_deref().map(read_tokens).transpose()?;
     let oidc = match &config.oidc {
         Some(oidc) => Some(keys::follow(oidc, env, metrics).await?),
         None => None,
@@ -89,13 +89,14 @@ pub async fn read_proofs(config: Option<&AccessConfig>, env: &Env, metrics: &Met
     Ok(Proofs { tokens, oidc })
 }
 
-fn read_tokens(config: &AccessConfig) -> anyhow::Result<Option<TokenFile>> {
-    let Some(path) = config.tokens.clone() else {
-        return Ok(None);
-    };
-    let bytes = files::read(&path).context("tokens")?;
+fn read_tokens(path: &Path) -> anyhow::Result<TokenFile> {
+    let bytes = files::read(path).context("tokens")?;
     let tokens = parse(&bytes).context("tokens")?;
-    Ok(Some(TokenFile { path, bytes, tokens }))
+    Ok(TokenFile {
+        path: path.to_owned(),
+        bytes,
+        tokens,
+    })
 }
 
 /// Knows callers by the tokens and by the settings, and reads the tokens again as they change.
@@ -123,9 +124,16 @@ pub fn start(
     if let Some((path, bytes)) = followed {
         let failing = metrics.gauge(
             "stele_tokens_reload_failing",
-            "1 while the file of tokens cannot be used: the server goes on with the tokens that it read before.",
+            "1 while the file of tokens cannot be read, and the server goes on with the tokens that it read before, or while the \
+             file is gone or has faulty lines, which do not count.",
         );
-        reload(path, bytes, &access, env, failing);
+        let follower = TokenFollower {
+            path,
+            last: Seen::File(bytes),
+            access: Arc::clone(&access),
+            failing,
+        };
+        env.spawn_background("tokens", follower.run(env.clone()));
     }
     Callers {
         access: Some(access),
@@ -157,31 +165,147 @@ fn parse(bytes: &[u8]) -> anyhow::Result<Tokens> {
     Tokens::parse(text).map_err(anyhow::Error::msg)
 }
 
-/// Starts the task that replaces tokens.
-fn reload(path: PathBuf, mut last: Vec<u8>, access: &Arc<Access>, env: &Env, failing: IntGauge) {
-    let (access, clock) = (Arc::clone(access), env.clone());
-    env.spawn_background("tokens", async move {
+/// The file of tokens as it was seen the last time.
+#[derive(PartialEq, Eq)]
+enum Seen {
+    File(Vec<u8>),
+    Missing,
+    /// Nothing is known of its content.
+    Unreadable,
+}
+
+/// Replaces the tokens as their file changes.
+///
+/// A line that is gone takes its token with it, also where other lines have mistakes. A file that is gone takes all of them. The
+/// start of a server is stricter, because such files are mistakes then.
+struct TokenFollower {
+    path: PathBuf,
+    last: Seen,
+    access: Arc<Access>,
+    failing: IntGauge,
+}
+
+impl TokenFollower {
+    async fn run(mut self, env: Env) {
         loop {
-            clock.sleep(RELOAD_INTERVAL).await;
-            let file = path.clone();
-            let Ok(read) = clock.blocking(move || files::read(&file)).await else {
+            env.sleep(RELOAD_INTERVAL).await;
+            let file = self.path.clone();
+            let Ok(read) = env.blocking(move || files::read(&file)).await else {
                 return;
             };
-            let tokens = match read {
-                Ok(bytes) if bytes == last && failing.get() == 0 => continue,
-                Ok(bytes) => parse(&bytes).inspect(|_| last = bytes),
-                Err(error) => Err(error),
-            };
-            let had_failed = failing.get() > 0;
-            failing.set(i64::from(tokens.is_err()));
-            match tokens {
-                Ok(tokens) => {
-                    tracing::info!(tokens = tokens.len(), "the file of tokens was read again");
-                    access.set_tokens(tokens);
-                }
-                Err(error) if !had_failed => tracing::error!("the former tokens stay in use: {error:#}"),
-                Err(_) => {}
-            }
+            self.take(read);
         }
-    });
+    }
+
+    /// Uses the file as it is now, if it has changed.
+    fn take(&mut self, read: anyhow::Result<Vec<u8>>) {
+        let (seen, fault) = match read {
+            Ok(bytes) => (Seen::File(bytes), None),
+            Err(error) if is_missing(&error) => (Seen::Missing, Some(error)),
+            Err(error) => (Seen::Unreadable, Some(error)),
+        };
+        if seen == self.last {
+            return;
+        }
+        let (tokens, fault) = match &seen {
+            Seen::File(bytes) => {
+                let (tokens, faults) = Tokens::parse_lines(bytes);
+                let fault =
+                    faults.map(|faults| format!("{} faulty lines do not count: {}", faults.lines, faults.first));
+                (Some(tokens), fault)
+            }
+            Seen::Missing => {
+                let fault = fault.map(|error| format!("the file is gone, so no token counts: {error:#}"));
+                (Some(Tokens::default()), fault)
+            }
+            Seen::Unreadable => (
+                None,
+                fault.map(|error| format!("the former tokens stay in use: {error:#}")),
+            ),
+        };
+        self.last = seen;
+        self.failing.set(i64::from(fault.is_some()));
+        if let Some(fault) = fault {
+            tracing::error!("the file of tokens: {fault}");
+        }
+        if let Some(tokens) = tokens {
+            tracing::info!(tokens = tokens.len(), "the file of tokens was read again");
+            self.access.set_tokens(tokens);
+        }
+    }
+}
+
+fn is_missing(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<std::io::Error>();
+    error.is_some_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the operator's file")]
+mod tests {
+    use super::*;
+    use stele_access::testing::MemoryRules;
+    use stele_access::{Shown, tokens};
+    use stele_env::tokio_env::TokioRuntime;
+
+    fn token_of(name: &str, seed: u8) -> tokens::NewToken {
+        tokens::make(name, &[seed; tokens::RANDOM_BYTES], None).unwrap()
+    }
+
+    fn knows(access: &Access, token: &str) -> bool {
+        let shown = Shown {
+            token: Some(token),
+            ..Shown::default()
+        };
+        access.identify(shown).is_ok()
+    }
+
+    #[tokio::test]
+    async fn tokens_that_are_gone_do_not_count_beside_other_faults() {
+        let (alice, bob) = (token_of("alice", 1), token_of("bob", 2));
+        let folder = tempfile::tempdir().unwrap();
+        let rules = Arc::new(MemoryRules::default());
+        let env = TokioRuntime::current();
+        let access = Access::new(rules, AccessOptions::default(), None, env);
+        let failing = Metrics::new().gauge("failing", "1 while the file has a fault.");
+        let mut follower = TokenFollower {
+            path: folder.path().join("nowhere"),
+            last: Seen::Unreadable,
+            access: Arc::clone(&access),
+            failing: failing.clone(),
+        };
+        let both = format!("{}\n{}\n", alice.line, bob.line);
+        let of = |text: &str| Ok(text.as_bytes().to_vec());
+        let missing = || files::read(&folder.path().join("nowhere"));
+        // After each read: whether the tokens of alice and bob count, and whether there is a fault.
+        let cases = [
+            (of(&both), true, true, 0),
+            (of(&format!("typo\n{}", bob.line)), false, true, 1),
+            (of(&both), true, true, 0),
+            (files::read(folder.path()), true, true, 1),
+            (missing(), false, false, 1),
+            (missing(), false, false, 1),
+            (of(&alice.line), true, false, 0),
+            (of(""), false, false, 0),
+        ];
+        for (at, (read, has_alice, has_bob, fails)) in cases.into_iter().enumerate() {
+            follower.take(read);
+            let found = (knows(&access, &alice.token), knows(&access, &bob.token), failing.get());
+            assert_eq!(found, (has_alice, has_bob, fails), "{at}");
+        }
+    }
+
+    #[test]
+    fn a_start_needs_a_file_without_mistakes() {
+        let read = |text: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("tokens");
+            std::fs::write(&path, text).unwrap();
+            read_tokens(&path)
+        };
+        let alice = token_of("alice", 1).line;
+        assert_eq!(read(&alice).unwrap().tokens.len(), 1);
+        assert!(read(&format!("{alice}\ntypo")).is_err());
+        assert!(read_tokens(std::path::Path::new("nowhere/tokens")).is_err());
+    }
 }

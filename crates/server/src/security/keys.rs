@@ -2,9 +2,12 @@
 //!
 //! An issuer is asked for its discovery document, which names the address of the keys, and then for those. It is asked again every
 //! few minutes, and sooner if a token names a key that is not known. Failures leave the keys as they are, until those are too old.
+//!
+//! A set without any key that counts is no failure to read it: the issuer has withdrawn all keys, so none counts from then on. Only
+//! a start with such a file fails, because it is more likely a mistake.
 
 use super::files;
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use reqwest::{Client, redirect};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,6 +29,8 @@ const TICK: Duration = Duration::from_secs(1);
 const ASK_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of an answer of the issuer.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// The fault of a set without keys that count.
+const NO_KEY: &str = "the issuer of OpenID Connect has no key for RS256, ES256 or EdDSA";
 
 /// The place of the keys.
 enum Place {
@@ -39,7 +44,8 @@ pub async fn follow(config: &OidcConfig, env: &Env, metrics: &Metrics) -> anyhow
     let oidc = Oidc::new(config.options.clone());
     let failing = metrics.gauge(
         "stele_oidc_keys_failing",
-        "1 while the keys of the issuer of OpenID Connect cannot be read: the server goes on with those that it read before.",
+        "1 while the keys of the issuer of OpenID Connect cannot be read, and the server goes on with those that it read before, \
+         or while the issuer has no key that counts.",
     );
     let place = match &config.jwks {
         Some(path) => Place::File(path.clone()),
@@ -54,10 +60,11 @@ pub async fn follow(config: &OidcConfig, env: &Env, metrics: &Metrics) -> anyhow
         env: env.clone(),
         failing,
         last: Vec::new(),
+        count: 0,
     };
     let first = follower.read().await;
     match &follower.place {
-        Place::File(_) => first.context("jwks")?,
+        Place::File(_) => ensure!(first.context("jwks")? > 0, "jwks: {NO_KEY}"),
         Place::Issuer { .. } => follower.note(first),
     }
     env.spawn_background("keys of the issuer", follower.run());
@@ -78,6 +85,8 @@ struct Follower {
     failing: IntGauge,
     /// The keys in use, as they were read.
     last: Vec<u8>,
+    /// How many of them count.
+    count: usize,
 }
 
 impl Follower {
@@ -106,8 +115,8 @@ impl Follower {
         }
     }
 
-    /// Reads the keys, and uses them if they are others.
-    async fn read(&mut self) -> anyhow::Result<()> {
+    /// Reads the keys, and uses them if they are others. Returns how many count.
+    async fn read(&mut self) -> anyhow::Result<usize> {
         // Keys that are withdrawn after this moment may still be in the answer.
         let begun = self.env.now();
         let text = match &self.place {
@@ -120,19 +129,24 @@ impl Follower {
         };
         if text == self.last {
             self.oidc.confirm(begun);
-            return Ok(());
+            return Ok(self.count);
         }
         let keys = KeySet::parse(&text).map_err(anyhow::Error::msg)?;
-        tracing::info!(keys = keys.len(), "the keys of the issuer of OpenID Connect were read");
+        self.count = keys.len();
+        match self.count {
+            0 => tracing::error!("{NO_KEY}: its tokens are refused from now on"),
+            keys => tracing::info!(keys, "the keys of the issuer of OpenID Connect were read"),
+        }
         self.oidc.set_keys(keys, begun);
         self.last = text;
-        Ok(())
+        Ok(self.count)
     }
 
-    /// Logs the first of several failures.
-    fn note(&self, outcome: anyhow::Result<()>) {
+    /// Logs the first of several failures. A set without keys was logged as it was read.
+    fn note(&self, outcome: anyhow::Result<usize>) {
         let had_failed = self.failing.get() > 0;
-        self.failing.set(i64::from(outcome.is_err()));
+        let has_keys = outcome.as_ref().is_ok_and(|count| *count > 0);
+        self.failing.set(i64::from(!has_keys));
         match outcome {
             Err(error) if !had_failed => tracing::error!("the keys of the issuer of OpenID Connect: {error:#}"),
             _ => {}
@@ -171,4 +185,61 @@ async fn ask(client: &Client, place: &str) -> anyhow::Result<Vec<u8>> {
         answer.extend_from_slice(&chunk);
     }
     Ok(answer)
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the operator's file")]
+mod tests {
+    use super::*;
+    use stele_access::oidc::OidcOptions;
+    use stele_access::testing::issuer::Issuer;
+    use stele_env::tokio_env::TokioRuntime;
+
+    #[tokio::test]
+    async fn a_file_withdraws_keys_but_a_mistake_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jwks");
+        let metrics = Metrics::new();
+        let failing = metrics.gauge("failing", "1 while keys cannot be read.");
+        let config = OidcConfig {
+            options: OidcOptions {
+                issuer: "https://id.example".to_owned(),
+                audience: "stele".to_owned(),
+                user_claim: "sub".to_owned(),
+                groups_claim: "groups".to_owned(),
+            },
+            jwks: Some(path.clone()),
+        };
+        let mut follower = Follower {
+            place: Place::File(path.clone()),
+            oidc: Oidc::new(config.options.clone()),
+            env: TokioRuntime::current(),
+            failing: failing.clone(),
+            last: Vec::new(),
+            count: 0,
+        };
+        let issuer = Issuer::new(1, "k1");
+        let exp = TokioRuntime::current().wall_micros() / 1_000_000 + 600;
+        let claims = serde_json::json!({"iss": "https://id.example", "aud": "stele", "exp": exp, "sub": "alice"});
+        let token = issuer.token(&claims);
+        let full = Issuer::key_set(&[&issuer]);
+        // After each text: whether the token counts, and whether the keys fail.
+        for (text, counts, fails) in [
+            (&*full, true, 0),
+            ("{", true, 1),
+            ("{\"keys\":[]}", false, 1),
+            ("{\"keys\":[]}", false, 1),
+            (&*full, true, 0),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let outcome = follower.read().await;
+            follower.note(outcome);
+            let now = u64::try_from(exp).unwrap() - 600;
+            let known = follower.oidc.identify(&token, now, follower.env.now());
+            assert_eq!((known.is_ok(), failing.get()), (counts, fails), "{text}");
+        }
+        std::fs::write(&path, "{\"keys\":[]}").unwrap();
+        let error = follow(&config, &follower.env, &metrics).await.err().unwrap();
+        assert!(error.to_string().contains(NO_KEY), "{error}");
+    }
 }
