@@ -7,9 +7,12 @@
 
 mod admin;
 mod narrow;
+mod note;
 mod rows;
 #[cfg(test)]
 mod tests;
+
+pub use note::Note;
 
 use crate::access::Access;
 use crate::audit::{Event, Outcome};
@@ -193,11 +196,9 @@ impl Guard {
         on: &Resource,
         call: impl Future<Output = ServiceResult<T>>,
     ) -> ServiceResult<T> {
+        let note = Note::new(self, operation, on);
         let outcome = self.on_behalf(call).await;
-        match &outcome {
-            Ok(_) => self.note(operation, on, Outcome::Done, ""),
-            Err(error) => self.note(operation, on, Outcome::Failed, &error.message),
-        }
+        note.write(outcome.as_ref().err());
         outcome
     }
 
@@ -206,21 +207,29 @@ impl Guard {
         on_behalf_of(Arc::clone(&self.caller), call).await
     }
 
-    /// Writes a call on rows to the audit log, if those are written.
-    fn note_rows(&self, operation: &'static str, table: &TableName, error: Option<&ServiceError>) {
-        if self.access.audits_rows() {
-            self.note_change(operation, table, error);
-        }
+    /// The note of a call on rows that begins, if those are written to the audit log.
+    fn note_rows(&self, operation: &'static str, table: &TableName) -> Option<Note<'_>> {
+        self.access.audits_rows().then(|| self.note_change(operation, table))
     }
 
-    /// Writes a change of rows that a person made to the audit log, also where other changes of rows are not written. A denial
-    /// is there already.
-    pub fn note_change(&self, operation: &'static str, table: &TableName, error: Option<&ServiceError>) {
-        let (outcome, why) = match error {
-            None => (Outcome::Done, ""),
-            Some(error) => (Outcome::Failed, &error.message[..]),
-        };
-        self.note(operation, &self.resource(table), outcome, why);
+    /// Makes a call on rows, and writes it to the audit log with its outcome, if those are written.
+    async fn audited_rows<T>(
+        &self,
+        operation: &'static str,
+        table: &TableName,
+        call: impl Future<Output = ServiceResult<T>>,
+    ) -> ServiceResult<T> {
+        let note = self.note_rows(operation, table);
+        let outcome = self.on_behalf(call).await;
+        if let Some(note) = note {
+            note.write(outcome.as_ref().err());
+        }
+        outcome
+    }
+
+    /// The note of a change of rows that a person makes, also where other changes of rows are not written to the audit log.
+    pub fn note_change(&self, operation: &'static str, table: &TableName) -> Note<'_> {
+        Note::new(self, operation, &self.resource(table))
     }
 
     fn note(&self, operation: &'static str, on: &dyn Display, outcome: Outcome, why: &str) {

@@ -28,5 +28,5 @@ pub mod tokens;
 pub use access::{Access, AccessOptions, Identified, Refused, Shown};
 pub use caller::{Caller, Source};
 pub use forwarded::{Forwarded, NAME_BYTES_MAX, NamedCaller, on_behalf_of};
-pub use guard::Guard;
+pub use guard::{Guard, Note};
 pub use rules::Rules;

@@ -202,9 +202,8 @@ impl TableService for Guard {
         let families = self.readable("read_rows", &request.table, &request.rows)?;
         request.filter = narrowed(&families, request.filter.take());
         let (table, rows) = (request.table.clone(), request.rows.clone());
-        let stream = self.on_behalf(self.service.read_rows(request)).await;
-        self.note_rows("read_rows", &table, stream.as_ref().err());
-        let inner = stream?;
+        let call = self.service.read_rows(request);
+        let inner = self.audited_rows("read_rows", &table, call).await?;
         Ok(Box::new(Checked {
             guard: self.again(),
             version,
@@ -225,8 +224,10 @@ impl TableService for Guard {
             }
         };
         // A read that would have to wait is written when it is made.
-        if !matches!(read, Ok(None)) {
-            self.note_rows("read_rows", &request.table, read.as_ref().err());
+        if !matches!(read, Ok(None))
+            && let Some(note) = self.note_rows("read_rows", &request.table)
+        {
+            note.write(read.as_ref().err());
         }
         read
     }
@@ -234,33 +235,29 @@ impl TableService for Guard {
     async fn mutate_rows(&self, mut request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
         self.check_writes("mutate_rows", &mut request)?;
         let table = request.table.clone();
-        let written = self.on_behalf(self.service.mutate_rows(request)).await;
-        self.note_rows("mutate_rows", &table, written.as_ref().err());
-        written
+        let call = self.service.mutate_rows(request);
+        self.audited_rows("mutate_rows", &table, call).await
     }
 
     async fn mutate_rows_together(&self, mut request: MutateRows) -> ServiceResult<()> {
         self.check_writes("mutate_rows_together", &mut request)?;
         let table = request.table.clone();
-        let written = self.on_behalf(self.service.mutate_rows_together(request)).await;
-        self.note_rows("mutate_rows_together", &table, written.as_ref().err());
-        written
+        let call = self.service.mutate_rows_together(request);
+        self.audited_rows("mutate_rows_together", &table, call).await
     }
 
     async fn row_operation(&self, mut request: RowOperation) -> ServiceResult<RowOutcome> {
         self.check_operation(&mut request)?;
         let table = request.table.clone();
-        let outcome = self.on_behalf(self.service.row_operation(request)).await;
-        self.note_rows("row_operation", &table, outcome.as_ref().err());
-        outcome
+        let call = self.service.row_operation(request);
+        self.audited_rows("row_operation", &table, call).await
     }
 
     async fn rows_operation(&self, mut request: RowsOperation) -> ServiceResult<bool> {
         self.check_rows_operation(&mut request)?;
         let table = request.table.clone();
-        let outcome = self.on_behalf(self.service.rows_operation(request)).await;
-        self.note_rows("rows_operation", &table, outcome.as_ref().err());
-        outcome
+        let call = self.service.rows_operation(request);
+        self.audited_rows("rows_operation", &table, call).await
     }
 
     fn check_load(&self, target: &LoadTarget) -> ServiceResult<()> {
@@ -276,9 +273,8 @@ impl TableService for Guard {
             families: load.sources.iter().map(|source| source.family).collect(),
         })?;
         load.id = load.id.or(checked);
-        let loaded = self.service.bulk_load(load).await;
-        self.note_rows("bulk_load", &table, loaded.as_ref().err());
-        loaded
+        let call = self.service.bulk_load(load);
+        self.audited_rows("bulk_load", &table, call).await
     }
 
     async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>> {

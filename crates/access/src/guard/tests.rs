@@ -1,6 +1,7 @@
 //! Every method of the service interface, as callers with different rights.
 
 mod fake;
+mod given_up;
 
 use super::*;
 use crate::Rules;
@@ -40,6 +41,10 @@ struct Setting {
 
 impl Setting {
     async fn new() -> Self {
+        Self::with(false).await
+    }
+
+    async fn with(audits_rows: bool) -> Self {
         let rules = Arc::new(MemoryRules::default());
         let log: Arc<dyn Storage> = MemoryStorage::new();
         let env = TokioRuntime::current();
@@ -48,6 +53,7 @@ impl Setting {
             .unwrap();
         let options = AccessOptions {
             superusers: HashSet::from(["root".to_owned()]),
+            audits_rows,
             ..AccessOptions::default()
         };
         let access = Access::new(rules.clone(), options, Some(audit.clone()), env);

@@ -178,14 +178,16 @@ async fn change(
         durability: None,
     };
     let _permit = served.shared().browsing.acquire().await;
+    // Before the write: a person who leaves the page meanwhile gives the call up, and the write may be made all the same.
+    let note = served
+        .guard
+        .as_ref()
+        .map(|guard| guard.note_change(operation, &schema.name));
     let outcome = served.parts.service.mutate_rows(request).await.and_then(only);
-    if let Some(guard) = &served.guard
-        && outcome
-            .as_ref()
-            .err()
-            .is_none_or(|error| error.kind != ErrorKind::PermissionDenied)
-    {
-        guard.note_change(operation, &schema.name, outcome.as_ref().err());
+    match (note, &outcome) {
+        (None, _) => {}
+        (Some(note), Err(error)) if error.kind == ErrorKind::PermissionDenied => note.leave_out(),
+        (Some(note), _) => note.write(outcome.as_ref().err()),
     }
     Ok(outcome?)
 }

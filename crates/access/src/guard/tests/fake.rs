@@ -26,6 +26,7 @@ pub struct Fake {
     filter: Mutex<Option<Arc<Filter>>>,
     write_was_bound: AtomicBool,
     serves_streams: AtomicBool,
+    never_answers: AtomicBool,
 }
 
 impl Fake {
@@ -39,6 +40,18 @@ impl Fake {
 
     pub fn serve_streams(&self) {
         self.serves_streams.store(true, Ordering::Relaxed);
+    }
+
+    /// Deletions of tables and writes of rows go on for ever.
+    pub fn never_answer(&self) {
+        self.never_answers.store(true, Ordering::Relaxed);
+    }
+
+    async fn answer<T>(&self) -> ServiceResult<T> {
+        match self.never_answers.load(Ordering::Relaxed) {
+            true => std::future::pending().await,
+            false => reached(),
+        }
     }
 
     fn note(&self, filter: Option<&Arc<Filter>>) {
@@ -102,7 +115,7 @@ impl TableService for Fake {
 
     async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
         self.note_write(&request);
-        reached()
+        self.answer().await
     }
 
     async fn mutate_rows_together(&self, request: MutateRows) -> ServiceResult<()> {
@@ -156,7 +169,7 @@ impl TableAdmin for Fake {
     }
 
     async fn delete_table(&self, _: &TableName) -> ServiceResult<()> {
-        reached()
+        self.answer().await
     }
 
     async fn update_table(&self, _: &TableName, _: TableUpdate) -> ServiceResult<Arc<TableSchema>> {
