@@ -4,10 +4,14 @@
 //! [`FILE_BYTES`], and the oldest are deleted beyond [`FILES_MAX`]. Neither rows nor values are written.
 //!
 //! A call does not wait for the log. Events wait in a bounded queue; those that do not fit are counted, and the next line
-//! that is written tells how many are missing. So a slow disk costs lines, and not calls.
+//! that is written tells how many are missing. So a slow disk costs lines, and not calls. Of refused calls some are written in
+//! a second ([`refusals`]).
+
+mod refusals;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use refusals::{Fate, Refusals};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,10 +27,6 @@ const QUEUE_MAX: usize = 8_192;
 
 /// Places of the queue that refused calls leave to others: a flood of them must not push an administrator's call out.
 const QUEUE_RESERVED: usize = QUEUE_MAX / 2;
-
-/// Calls of unknown callers that are written in a second; the others are only counted. Anybody can make them, and the files that
-/// are kept have a bound.
-const UNKNOWN_PER_SECOND: u32 = 100;
 
 /// Events that are written together.
 const BATCH_MAX: usize = 512;
@@ -114,8 +114,8 @@ struct Missing {
 #[derive(Clone)]
 pub struct Audit {
     queue: mpsc::Sender<Message>,
-    /// The present second, and the calls of unknown callers in it.
-    unknown: Arc<Mutex<(i64, u32)>>,
+    /// Refused calls of the present second.
+    refusals: Arc<Mutex<Refusals>>,
     dropped: Arc<AtomicU64>,
     /// Calls of [`Audit::flush`] that wait, also those that find no place in the queue.
     flushes: Arc<watch::Sender<usize>>,
@@ -193,7 +193,7 @@ impl Audit {
         env.spawn_background("audit log", writer.run());
         Ok(Audit {
             queue,
-            unknown: Arc::default(),
+            refusals: Arc::default(),
             dropped,
             flushes: Arc::new(flushes),
             counters,
@@ -209,33 +209,36 @@ impl Audit {
                 text.push('…');
             }
         }
-        let (time_us, outcome) = (self.env.wall_micros(), event.outcome);
-        if !self.has_space(time_us, outcome) || self.queue.try_send(Message::Event(time_us, event)).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-            self.counters.dropped.inc();
+        let time_us = self.env.wall_micros();
+        let (fate, due) = self.refusals.lock().count(time_us, &event);
+        for (last_us, line) in due {
+            self.put(last_us, line);
+        }
+        match fate {
+            Fate::Written => self.put(time_us, event),
+            Fate::Counted => {}
+            Fate::Dropped => self.count_dropped(),
         }
     }
 
-    /// Whether an event of this outcome may take a place of the queue.
-    fn has_space(&self, time_us: i64, outcome: Outcome) -> bool {
-        let refused = matches!(outcome, Outcome::Denied | Outcome::Unauthenticated);
-        if refused && self.queue.capacity() < QUEUE_RESERVED {
-            return false;
+    /// Puts an event into the queue, if it may take a place of it.
+    fn put(&self, time_us: i64, event: Event) {
+        let refused = matches!(event.outcome, Outcome::Denied | Outcome::Unauthenticated);
+        let has_place = !refused || self.queue.capacity() >= QUEUE_RESERVED;
+        if !has_place || self.queue.try_send(Message::Event(time_us, event)).is_err() {
+            self.count_dropped();
         }
-        if outcome != Outcome::Unauthenticated {
-            return true;
-        }
-        let mut unknown = self.unknown.lock();
-        let second = time_us / 1_000_000;
-        if unknown.0 != second {
-            *unknown = (second, 0);
-        }
-        unknown.1 += 1;
-        unknown.1 <= UNKNOWN_PER_SECOND
+    }
+
+    fn count_dropped(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+        self.counters.dropped.inc();
     }
 
     /// Returns when the events so far are durable, or could not be written. After failed writes the others are tried without a pause.
     pub async fn flush(&self) {
+        let due = self.refusals.lock().due();
+        due.into_iter().for_each(|(last_us, line)| self.put(last_us, line));
         let _waiting = Waiting::new(&self.flushes);
         let (done, written) = tokio::sync::oneshot::channel();
         if self.queue.send(Message::Flush(done)).await.is_ok() {
@@ -479,7 +482,12 @@ mod tests {
             "{}",
             of("unauthenticated")
         );
-        assert!(of("denied") >= 1_000);
+        let more = lines
+            .iter()
+            .filter_map(|line| line["why"].as_str()?.strip_suffix(" more denied"));
+        let more: Vec<usize> = more.map(|count| count.parse().unwrap()).collect();
+        assert!((10..=100).contains(&of("denied")), "{}", of("denied"));
+        assert_eq!(of("denied") - more.len() + more.iter().sum::<usize>(), 2 * QUEUE_MAX);
         assert_eq!(of("done"), 1);
         assert!(lines.iter().any(|line| line["dropped"].as_u64().is_some()));
     }
@@ -530,7 +538,10 @@ mod tests {
             ..FaultPlan::default()
         });
         for _ in 0..SHORT_FILES_MAX + 10 {
-            audit.add(event("lost"));
+            audit.add(Event {
+                outcome: Outcome::Done,
+                ..event("lost")
+            });
             audit.flush().await;
         }
         disk.set_plan(FaultPlan::default());
