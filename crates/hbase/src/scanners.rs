@@ -2,6 +2,10 @@
 //!
 //! A client that dies leaves its scanners open. So each has a lease, which every call renews, and a task closes those
 //! whose lease has run out. The number of open scanners is bounded.
+//!
+//! Where callers are known, each has a share of the places. Opening a scanner of `hbase:meta` needs no right, so a single caller
+//! could take all of them otherwise. Where callers are not known nothing tells them apart: another connection than the one that
+//! opened a scanner may use it.
 
 mod idle;
 
@@ -10,7 +14,7 @@ use crate::idle_bytes::IdleBytes;
 use crate::meta_scan::MetaScanner;
 use crate::region_scan::RegionScanner;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_env::Env;
@@ -22,6 +26,10 @@ pub(crate) const LEASE: Duration = Duration::from_secs(60);
 /// Open scanners of regions at most, and of `hbase:meta`. Each holds the files that it reads, and at most a batch of rows
 /// ([`idle`]).
 const SCANNERS_MAX: usize = 4096;
+
+/// Open scanners of one caller at most, of either kind. Eight callers fill the places; a client has a scanner or two for each of its
+/// threads.
+const SHARE_MAX: usize = SCANNERS_MAX / 8;
 
 /// How often expired scanners are looked for.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
@@ -43,9 +51,46 @@ pub(crate) struct Scanners {
     owner: Option<Arc<str>>,
 }
 
+#[derive(Default)]
 struct Open {
     next: u64,
     scanners: HashMap<u64, Entry>,
+    /// How many of `scanners` each owner has, of each kind; without zeros.
+    counts: HashMap<Owned, usize>,
+}
+
+/// An owner, and whether its scanners are of `hbase:meta`.
+type Owned = (Option<Arc<str>>, bool);
+
+impl Open {
+    fn add(&mut self, entry: Entry) -> u64 {
+        self.next += 1;
+        *self.counts.entry(entry.owned()).or_default() += 1;
+        self.scanners.insert(self.next, entry);
+        self.next
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Entry> {
+        let entry = self.scanners.remove(&number)?;
+        if let hash_map::Entry::Occupied(mut count) = self.counts.entry(entry.owned()) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        Some(entry)
+    }
+
+    /// The limit that another scanner would exceed.
+    fn exceeded(&self, owned: &Owned) -> Option<String> {
+        let is_shared = owned.0.is_some();
+        if is_shared && self.counts.get(owned).is_some_and(|count| *count >= SHARE_MAX) {
+            return Some(format!("the caller has {SHARE_MAX} open scanners"));
+        }
+        let of_kind = || self.scanners.values().filter(|entry| entry.is_meta == owned.1).count();
+        let is_full = self.scanners.len() >= SCANNERS_MAX && of_kind() >= SCANNERS_MAX;
+        is_full.then(|| format!("{SCANNERS_MAX} scanners are open"))
+    }
 }
 
 struct Entry {
@@ -60,6 +105,10 @@ struct Entry {
 }
 
 impl Entry {
+    fn owned(&self) -> Owned {
+        (self.owner.clone(), self.is_meta)
+    }
+
     /// Refuses a call that is not the next one. Calls without a number are of clients that do not count.
     fn check_order(&self, number: u64, call: Option<u64>) -> Outcome<()> {
         let Some(call) = call.filter(|call| *call != self.next_call) else {
@@ -82,7 +131,7 @@ impl Scanners {
             env,
             open: Arc::new(Mutex::new(Open {
                 next,
-                scanners: HashMap::new(),
+                ..Open::default()
             })),
             idle: Arc::default(),
             idle_max,
@@ -115,13 +164,6 @@ impl Scanners {
     /// bound of their own.
     pub fn open(&self, is_meta: bool) -> Outcome<InUse<'_>> {
         let expires = self.expiry();
-        let mut open = self.open.lock();
-        let of_kind = || open.scanners.values().filter(|entry| entry.is_meta == is_meta).count();
-        if open.scanners.len() >= SCANNERS_MAX && of_kind() >= SCANNERS_MAX {
-            return Err(Failure::overloaded(format!("{SCANNERS_MAX} scanners are open")));
-        }
-        open.next += 1;
-        let number = open.next;
         let entry = Entry {
             owner: self.owner.clone(),
             scanner: None,
@@ -129,7 +171,11 @@ impl Scanners {
             next_call: 0,
             expires,
         };
-        open.scanners.insert(number, entry);
+        let mut open = self.open.lock();
+        if let Some(limit) = open.exceeded(&entry.owned()) {
+            return Err(Failure::overloaded(limit));
+        }
+        let number = open.add(entry);
         Ok(InUse { scanners: self, number })
     }
 
@@ -168,7 +214,7 @@ impl Scanners {
     pub fn close(&self, number: u64) {
         let mut open = self.open.lock();
         let is_own = open.scanners.get(&number).is_some_and(|entry| self.owns(entry));
-        let closed = is_own.then(|| open.scanners.remove(&number));
+        let closed = is_own.then(|| open.remove(number));
         drop(open);
         drop(closed);
     }
@@ -178,8 +224,10 @@ impl Scanners {
         let now = self.env.now();
         let expired: Vec<Entry> = {
             let mut open = self.open.lock();
-            let is_expired = |_: &u64, entry: &mut Entry| entry.scanner.is_some() && entry.expires <= now;
-            open.scanners.extract_if(is_expired).map(|(_, entry)| entry).collect()
+            let is_expired = |entry: &Entry| entry.scanner.is_some() && entry.expires <= now;
+            let found = open.scanners.iter().filter(|(_, entry)| is_expired(entry));
+            let numbers: Vec<u64> = found.map(|(number, _)| *number).collect();
+            numbers.into_iter().filter_map(|number| open.remove(number)).collect()
         };
         drop(expired);
     }
@@ -278,6 +326,39 @@ mod tests {
                 .expect("on another connection"),
         );
         assert_eq!(open_count(&all), 0);
+    }
+
+    #[tokio::test]
+    async fn a_caller_leaves_places_to_others() {
+        let all = Scanners::new(TokioRuntime::current(), 0);
+        let mallory = all.of_owner("mallory");
+        let open = |scanners: &Scanners, is_meta| {
+            let in_use = scanners.open(is_meta)?;
+            let number = in_use.number();
+            in_use.put_back(scanner());
+            Outcome::Ok(number)
+        };
+        let numbers: Vec<u64> = (0..SHARE_MAX)
+            .map(|_| open(&mallory, true).expect("her share"))
+            .collect();
+        for _ in 0..SCANNERS_MAX {
+            // Another connection of the same caller has no share of its own.
+            assert_eq!(
+                open(&all.of_owner("mallory"), true).expect_err("beyond").class,
+                exception::CALL_QUEUE_TOO_BIG
+            );
+        }
+        open(&mallory, false).expect("of the other kind");
+        open(&all.of_owner("alice"), true).expect("the share of another caller");
+        mallory.close(numbers[0]);
+        open(&mallory, true).expect("one was closed");
+        assert!(open(&mallory, true).is_err());
+        for entry in all.open.lock().scanners.values_mut() {
+            entry.expires = Duration::ZERO;
+        }
+        all.close_expired();
+        assert!(open_count(&all) == 0 && all.open.lock().counts.is_empty());
+        open(&mallory, true).expect("all were closed");
     }
 
     #[tokio::test]

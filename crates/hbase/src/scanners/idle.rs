@@ -88,7 +88,7 @@ impl Scanners {
                 && scanner.drop_waiting()
             {
                 scanner.set_idle(Some(&self.idle));
-            } else if let Some(mut entry) = open.scanners.remove(&number) {
+            } else if let Some(mut entry) = open.remove(number) {
                 entry.scanner.iter_mut().for_each(|scanner| scanner.set_idle(None));
                 // Dropped after the lock is released.
                 closed.push(entry);
