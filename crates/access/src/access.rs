@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use stele_client::AccessAdmin;
 use stele_env::Env;
 
@@ -119,6 +120,25 @@ impl Access {
     pub fn still_holds(&self, identified: &Identified) -> bool {
         self.tokens_version.load(Ordering::Acquire) == identified.tokens_version
             && self.now_seconds() < identified.until
+    }
+
+    /// Whether a token that named a caller still names it. A token that is refused is written to the audit log.
+    pub(crate) fn still_names(&self, caller: &Caller, token: &str, operation: &'static str) -> bool {
+        let shown = Shown {
+            token: Some(token),
+            ..Shown::default()
+        };
+        let found = self.identify(shown).inspect_err(|refused| {
+            self.audit_refused(shown, operation, refused);
+        });
+        found.is_ok_and(|found| {
+            (found.name(), found.source(), found.groups()) == (caller.name(), caller.source(), caller.groups())
+        })
+    }
+
+    /// The environment's clock.
+    pub(crate) fn now(&self) -> Duration {
+        self.env.now()
     }
 
     /// Like [`Access::identify`], for a connection that shows the same credentials again and again.

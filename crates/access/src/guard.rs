@@ -33,6 +33,8 @@ pub struct Guard {
     tables: Arc<dyn TableAdmin>,
     /// The view through which rows are read and written; the front end narrows them to it.
     view: Option<Arc<str>>,
+    /// The token by which the caller has shown its name, for streams to look at it again.
+    token: Option<Arc<str>>,
 }
 
 impl Guard {
@@ -49,6 +51,7 @@ impl Guard {
             service,
             tables,
             view: None,
+            token: None,
         })
     }
 
@@ -69,7 +72,16 @@ impl Guard {
             service: Arc::clone(&self.service),
             tables: Arc::clone(&self.tables),
             view: self.view.clone(),
+            token: self.token.clone(),
         }
+    }
+
+    /// The same for calls that show this token: their streams end when it counts no longer.
+    pub fn shown(&self, token: &str) -> Arc<Self> {
+        Arc::new(Guard {
+            token: Some(token.into()),
+            ..self.again()
+        })
     }
 
     /// The caller.

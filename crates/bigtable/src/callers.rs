@@ -85,11 +85,12 @@ impl Callers {
             self.access.audit_refused(shown, method, &refused);
             Status::unauthenticated(refused.to_string())
         })?;
+        // Long reads look at the token of the context again, so another token has another context.
         let same = last
             .take()
-            .filter(|known| Arc::ptr_eq(&known.identified.caller, &identified.caller));
+            .filter(|known| known.is_of(token) && Arc::ptr_eq(&known.identified.caller, &identified.caller));
         let context = same.map_or_else(
-            || Arc::new(base.of_caller(&self.access, Arc::clone(&identified.caller))),
+            || Arc::new(base.of_caller(&self.access, Arc::clone(&identified.caller), token)),
             |known| known.context,
         );
         *last = Some(Known {

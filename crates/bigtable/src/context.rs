@@ -38,14 +38,15 @@ pub(crate) struct Context {
 pub(crate) type InstanceTurn = OwnedMutexGuard<()>;
 
 impl Context {
-    /// The same for a caller: all of its calls go through a guard.
-    pub fn of_caller(&self, access: &Arc<Access>, caller: Arc<Caller>) -> Context {
+    /// The same for a caller, and the token that it shows: all of its calls go through a guard.
+    pub fn of_caller(&self, access: &Arc<Access>, caller: Arc<Caller>, token: Option<&str>) -> Context {
         let guard = Guard::new(
             Arc::clone(access),
             caller,
             Arc::clone(&self.service),
             Arc::clone(&self.admin),
         );
+        let guard = token.map_or_else(|| Arc::clone(&guard), |token| guard.shown(token));
         Context {
             service: Arc::clone(&guard) as Arc<dyn TableService>,
             admin: Arc::clone(&guard) as Arc<dyn TableAdmin>,

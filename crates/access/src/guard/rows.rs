@@ -6,6 +6,7 @@ use crate::grants::{Families, TableRights};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 use stele_client::{
     BatchReservation, BulkLoad, LoadTarget, Loaded, MutateRows, ReadRows, RowOperation, RowOutcome, RowSample,
     RowStream, RowsOperation, ServerPlace, ServiceError, ServiceResult, Step, TableService, TabletInfo, TabletPlace,
@@ -207,6 +208,7 @@ impl TableService for Guard {
         Ok(Box::new(Checked {
             guard: self.again(),
             version,
+            counted: self.access.now(),
             inner,
             table,
             rows,
@@ -303,7 +305,10 @@ impl TableService for Guard {
     }
 }
 
-/// A read that ends with an error if the caller loses its right meanwhile.
+/// A read goes on for this long after its token was looked at: as long as a file of tokens is believed.
+const TOKEN_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A read that ends with an error if the caller loses its right meanwhile, or its token counts no longer.
 struct Checked {
     guard: Guard,
     inner: Box<dyn RowStream>,
@@ -313,10 +318,13 @@ struct Checked {
     families: Families,
     /// Version of the rules that were checked last.
     version: u64,
+    /// When its token counted the last time, by the environment's clock.
+    counted: Duration,
 }
 
 impl Checked {
     fn check(&mut self) -> ServiceResult<()> {
+        self.check_token()?;
         self.guard.check_known()?;
         let version = self.guard.access.admin().version();
         if version == self.version {
@@ -324,12 +332,32 @@ impl Checked {
         }
         let now = self.guard.readable("read_rows", &self.table, &self.rows)?;
         if now != self.families {
-            let message = "the rights of the caller changed during the read: begin it again";
-            return Err(ServiceError::new(ErrorKind::PermissionDenied, message));
+            return Err(changed());
         }
         self.version = version;
         Ok(())
     }
+
+    /// A read may last longer than the token with which it began.
+    fn check_token(&mut self) -> ServiceResult<()> {
+        let Some(token) = &self.guard.token else {
+            return Ok(());
+        };
+        let now = self.guard.access.now();
+        if now.saturating_sub(self.counted) < TOKEN_INTERVAL {
+            return Ok(());
+        }
+        if !self.guard.access.still_names(&self.guard.caller, token, "read_rows") {
+            return Err(changed());
+        }
+        self.counted = now;
+        Ok(())
+    }
+}
+
+fn changed() -> ServiceError {
+    let message = "the rights of the caller changed during the read: begin it again";
+    ServiceError::new(ErrorKind::PermissionDenied, message)
 }
 
 #[async_trait]

@@ -2,6 +2,7 @@
 
 mod fake;
 mod given_up;
+mod tokens_of_reads;
 
 use super::*;
 use crate::Rules;
@@ -17,6 +18,7 @@ use stele_client::{
     AccessAdmin, BackupDestination, BackupOrder, BackupTask, BulkLoad, Condition, LoadTarget, MutateRows, NewSnapshot,
     NewTable, ReadRows, RmwOperation, RmwRule, RowOperation, RowsOperation, SnapshotCopy, SnapshotName, Step,
 };
+use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_filter::Filter;
@@ -41,13 +43,12 @@ struct Setting {
 
 impl Setting {
     async fn new() -> Self {
-        Self::with(false).await
+        Self::with(false, TokioRuntime::current()).await
     }
 
-    async fn with(audits_rows: bool) -> Self {
+    async fn with(audits_rows: bool, env: Env) -> Self {
         let rules = Arc::new(MemoryRules::default());
         let log: Arc<dyn Storage> = MemoryStorage::new();
-        let env = TokioRuntime::current();
         let audit = Audit::start(Arc::clone(&log), env.clone(), &Metrics::new())
             .await
             .unwrap();

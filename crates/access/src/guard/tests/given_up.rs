@@ -11,7 +11,7 @@ async fn give_up<T>(call: impl Future<Output = T>) {
 
 #[tokio::test]
 async fn calls_that_are_given_up_are_in_the_audit_log() {
-    let setting = Setting::with(true).await;
+    let setting = Setting::with(true, TokioRuntime::current()).await;
     setting.fake.never_answer();
     let root = setting.guard("root");
     give_up(root.delete_table(&table())).await;
