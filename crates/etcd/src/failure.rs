@@ -1,7 +1,8 @@
 //! The ways in which a call of etcd fails, by the reaction to them.
 //!
 //! Only responses that etcd gives before it proposes a request to its members, or as the result of one, tell that the
-//! request did not happen. Everything else, a lost connection as well as an error of another kind, leaves it open.
+//! request did not happen. Everything else, a lost connection as well as an error of another kind, leaves it open. A response
+//! that there is no space is both: members give it before they propose a write, and after they carried one out.
 
 use std::error::Error as _;
 use stele_coord::CoordError;
@@ -25,6 +26,8 @@ pub(crate) enum Failure {
     Token(String),
     /// It did not happen: too many requests are waiting. Later it may.
     Busy(String),
+    /// etcd has no space for a write. It happened or it did not, and it will not happen later.
+    NoSpace(String),
     /// It may have happened, or may happen later.
     Lost(String),
 }
@@ -34,9 +37,7 @@ impl From<Status> for Failure {
         let text = describe(&status);
         let is = |part: &str| status.message().contains(part);
         match status.code() {
-            Code::ResourceExhausted if is("database space exceeded") => {
-                Failure::Refused(CoordError::Full { message: text })
-            }
+            Code::ResourceExhausted if is("database space exceeded") => Failure::NoSpace(text),
             Code::ResourceExhausted if is("too many requests") => Failure::Busy(text),
             // By the member's transport, before it knows the request.
             Code::ResourceExhausted if is("received message larger than max") => {
@@ -67,6 +68,7 @@ impl Failure {
         match self {
             Failure::Refused(error) => error,
             Failure::Token(message) => CoordError::Denied { message },
+            Failure::NoSpace(message) => CoordError::Full { message },
             Failure::NoLease => unavailable("a lease has ended"),
             Failure::Compacted => unavailable("the revision that was read is compacted"),
             Failure::TooLarge => unavailable("a response is larger than is accepted"),
@@ -106,6 +108,7 @@ mod tests {
     fn only_known_refusals_mean_that_nothing_happened() {
         let of = |code, message: &str| Failure::from(Status::new(code, message));
         let full = of(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded");
+        assert!(matches!(full, Failure::NoSpace(_)), "a member may have carried it out");
         assert_eq!(full.into_error().kind(), ErrorKind::ResourceExhausted);
         let large = of(Code::InvalidArgument, "etcdserver: request is too large");
         assert_eq!(large.into_error().kind(), ErrorKind::InvalidArgument);

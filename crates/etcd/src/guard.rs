@@ -9,6 +9,8 @@
 //! 3. The guard then names the one that did. If it was the settling one, the first never takes effect, because revisions
 //!    are not used twice, and it can be sent again.
 //!
+//! A transaction that was answered by an error is on its way no more, but may have happened before. The guard is read then.
+//!
 //! The guard is bound to a lease of an hour, so that objects of dead processes leave nothing behind. A guard that vanished
 //! is made again; no request is conditioned on its absence, except the making.
 
@@ -63,6 +65,14 @@ pub(crate) fn fate(id: &str, guard: Option<&KeyValue>) -> Fate {
     }
 }
 
+/// The fate of transaction `id`, conditioned on this revision, from the guard after the transaction was answered.
+pub(crate) fn fate_of_answered(id: &str, revision: i64, guard: Option<&KeyValue>) -> Fate {
+    match guard {
+        Some(guard) if guard.mod_revision == revision => Fate::Prevented,
+        guard => fate(id, guard),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,6 +92,11 @@ mod tests {
         assert_eq!(fate("7", Some(&guard("7 prevented", 40))), Fate::Prevented);
         assert_eq!(fate("7", Some(&guard("70", 40))), Fate::Unknown);
         assert_eq!(fate("7", None), Fate::Unknown);
+        let answered = |guard: Option<KeyValue>| fate_of_answered("7", 40, guard.as_ref());
+        assert_eq!(answered(Some(guard("6", 40))), Fate::Prevented);
+        assert_eq!(answered(Some(guard("7", 41))), Fate::Happened { revision: 41 });
+        assert_eq!(answered(Some(guard("begun", 42))), Fate::Unknown);
+        assert_eq!(answered(None), Fate::Unknown);
         assert_eq!(found(Some(&guard("7", 40))), Guard::Known { revision: 40 });
         assert_eq!(found(None), Guard::Absent);
     }

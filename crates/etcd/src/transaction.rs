@@ -78,6 +78,14 @@ pub(crate) fn making(keys: &Keys, id: &str, lease: i64) -> TxnRequest {
     }
 }
 
+/// Reads the guard.
+pub(crate) fn reading(keys: &Keys) -> RangeRequest {
+    RangeRequest {
+        key: keys.guard(),
+        ..RangeRequest::default()
+    }
+}
+
 /// The result of [`guarded`] with this revision.
 pub(crate) fn written(txn: &Txn, revision: i64, response: &TxnResponse) -> Result<Written> {
     if response.succeeded {

@@ -125,6 +125,7 @@ impl Writer {
                 }
             },
             Err(Failure::Lost(message)) => self.recover(message, deadline).await,
+            Err(Failure::NoSpace(message)) => self.look(message, revision, &id, deadline).await,
             Err(Failure::NoLease) => {
                 self.guard = unchanged;
                 self.find_ended(txn, deadline).await
@@ -146,6 +147,26 @@ impl Writer {
             Ok(Fate::Happened { revision }) => committed(revision),
             Ok(Fate::Prevented) => Ok(Attempt::Again),
             Ok(Fate::Unknown) | Err(_) => Err(CoordError::OutcomeUnknown { message }),
+        }
+    }
+
+    /// Finds out the fate of a transaction that was answered. It cannot be settled, because that is a write, too.
+    async fn look(&mut self, message: String, revision: i64, id: &str, deadline: Duration) -> Result<Attempt> {
+        let request = transaction::reading(&self.keys);
+        let read = self.members.repeat(deadline, |member| {
+            let request = request.clone();
+            async move { member.range(request).await }
+        });
+        // The guard stays pending, and the next transaction settles it.
+        let Ok(read) = read.await else {
+            return Err(CoordError::OutcomeUnknown { message });
+        };
+        let guard = read.kvs.first();
+        self.guard = guard::found(guard);
+        match guard::fate_of_answered(id, revision, guard) {
+            Fate::Happened { revision } => committed(revision),
+            Fate::Prevented => Err(CoordError::Full { message }),
+            Fate::Unknown => Err(CoordError::OutcomeUnknown { message }),
         }
     }
 
@@ -233,3 +254,6 @@ fn committed(revision: i64) -> Result<Attempt> {
     let revision = transaction::number(revision)?;
     Ok(Attempt::Ended(TxnOutcome::Committed { revision }))
 }
+
+#[cfg(test)]
+mod tests;
