@@ -7,6 +7,7 @@
 //! Invariants:
 //! * At most one opening or closing of a tablet is under way.
 //! * A tablet is served only after all its records in the logs of its assignment were replayed.
+//! * A log that cannot be replayed keeps only the tablets that need it from being served.
 //! * A tablet that left without a flush keeps its records in this server's log.
 //! * A tablet that left does not come back under the same epoch: no assignment of that epoch names this server's own log.
 //! * Where logs are archived, records of a tablet have no earlier times than those that its former owners have written.
@@ -165,45 +166,30 @@ impl Assignments {
                 Err(error) => outcomes[place] = Err(error),
             }
         }
-        let held = claims
-            .iter()
-            .any(|claim| !claim.logs.is_empty())
-            .then(|| self.flushes.hold());
+        let needs_logs = claims.iter().any(|claim| !claim.logs.is_empty());
+        let held = needs_logs.then(|| self.flushes.hold());
         let claimed = Claimed::claim(&self.context, claims).await;
         assert_eq!(claimed.len(), wanted.len(), "each claim has an outcome");
-        let (mut places, mut ready) = (Vec::new(), Vec::new());
+        // By the logs that they need, so that one that cannot be replayed keeps no others closed. Those that need none come first.
+        let mut groups: BTreeMap<BTreeSet<ServerId>, Vec<(Wanted<'_>, Claimed)>> = BTreeMap::new();
         for (wanted, claimed) in wanted.into_iter().zip(claimed) {
             match claimed {
-                Ok(claimed) => {
-                    places.push(wanted);
-                    ready.push(claimed);
-                }
+                Ok(claimed) => groups
+                    .entry(claimed.logs().clone())
+                    .or_default()
+                    .push((wanted, claimed)),
                 Err(error) => outcomes[wanted.place] = Err(error),
             }
         }
-        match self.replay_and_follow(&ready).await {
-            Ok(()) => {
-                // Each is a request to storage, for which rows wait.
-                let serving = places.into_iter().zip(ready).map(|(wanted, claimed)| async move {
-                    let Wanted { place, turn } = wanted;
-                    let served = self.serve(claimed).await;
-                    drop(turn);
-                    (place, served)
-                });
-                let serving: Vec<_> = serving.collect();
-                let mut serving = futures::stream::iter(serving).buffered(OPENED_CONCURRENTLY);
-                while let Some((place, served)) = serving.next().await {
-                    outcomes[place] = served;
-                }
-            }
-            Err(error) => {
-                Claimed::give_up_all(ready, &error).await;
-                places
-                    .iter()
-                    .for_each(|wanted| outcomes[wanted.place] = Err(error.clone()));
+        let mut has_replayed = false;
+        for (logs, group) in groups {
+            for (place, opened) in self.open_together(group).await {
+                has_replayed |= opened.is_ok() && !logs.is_empty();
+                outcomes[place] = opened;
             }
         }
-        if let Some(held) = held {
+        // A replay that fails is soon tried again, and again: flushes begin in between.
+        if let Some(held) = held.filter(|_| has_replayed) {
             self.hold_for_others(held);
         }
         debug_assert!(
@@ -212,6 +198,27 @@ impl Assignments {
             "a server that owns its data root refuses every assignment"
         );
         outcomes
+    }
+
+    /// Replays and serves tablets that need the same logs, which are read once for all of them. Of logs that cannot be replayed nothing
+    /// is served. Returns the outcomes by place.
+    async fn open_together(&self, group: Vec<(Wanted<'_>, Claimed)>) -> Vec<(usize, ServiceResult<()>)> {
+        let (wanted, claimed): (Vec<Wanted<'_>>, Vec<Claimed>) = group.into_iter().unzip();
+        if let Err(error) = self.replay_and_follow(&claimed).await {
+            Claimed::give_up_all(claimed, &error).await;
+            let failed = wanted.iter().map(|wanted| (wanted.place, Err(error.clone())));
+            return failed.collect();
+        }
+        // Each is a request to storage, for which rows wait.
+        let serving = wanted.into_iter().zip(claimed).map(|(wanted, claimed)| async move {
+            let Wanted { place, turn } = wanted;
+            let served = self.serve(claimed).await;
+            drop(turn);
+            (place, served)
+        });
+        let serving: Vec<_> = serving.collect();
+        let serving = futures::stream::iter(serving).buffered(OPENED_CONCURRENTLY);
+        serving.collect().await
     }
 
     /// Goes on holding flushes while other servers replay the same logs.

@@ -233,6 +233,38 @@ async fn only_the_streams_of_the_tablets_that_are_taken_up_are_read() {
     assert_eq!(read(&next, TABLETS[0], "a").unwrap(), "logged");
 }
 
+/// It is damaged, say, and stays so. Another tablet that is opened in the same call needs no log, or another one.
+#[tokio::test]
+async fn a_log_that_cannot_be_replayed_keeps_only_its_tablets_closed() {
+    for needs_log in [false, true] {
+        let shared = Shared::new();
+        let (first, second) = (shared.first(1).await, shared.join(2).await);
+        write(&first, TABLETS[0], "a", "logged").await;
+        hand_over(&first, TABLETS[1], 1).await.unwrap();
+        drop(first);
+        open(&second, TABLETS[1], 3, &[]).await.unwrap();
+        write(&second, TABLETS[1], "z", "second").await;
+        let logs: &[u32] = if needs_log { &[2] } else { &[] };
+        if !needs_log {
+            hand_over(&second, TABLETS[1], 3).await.unwrap();
+        }
+        drop(second);
+        shared.logs.0.lock().remove(&ServerId(1));
+        let third = shared.join(3).await;
+        let both = vec![assignment(TABLETS[0], 4, &[1]), assignment(TABLETS[1], 4, logs)];
+        let outcomes = third.open_tablets(both).await;
+        assert!(outcomes[0].is_err(), "{outcomes:?}");
+        assert_eq!(outcomes[1], Ok(()));
+        assert_eq!(read(&third, TABLETS[1], "z").unwrap(), "second");
+        assert!(read(&third, TABLETS[0], "a").is_err());
+        assert!(
+            needs_log || !third.parts.flushes.are_held(),
+            "nothing was replayed, and it is tried again and again"
+        );
+        open(&third, TABLETS[0], 4, &[1]).await.unwrap_err();
+    }
+}
+
 /// Another version of the program may have chosen streams by another rule.
 #[tokio::test]
 async fn a_log_with_a_record_in_another_stream_is_read_whole() {
