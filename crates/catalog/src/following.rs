@@ -80,6 +80,10 @@ pub(crate) struct Records {
     switches: (Switches, u64),
     /// The table that names a set.
     named_by: HashMap<TableId, TableName>,
+    /// The keys of records of tables and tablets that cannot be read.
+    unreadable: BTreeSet<String>,
+    /// Tables whose tablets leave a hole or overlap.
+    torn: BTreeSet<TableName>,
     dirty: Dirty,
 }
 
@@ -135,9 +139,16 @@ impl Records {
             if let Err(error) = records.put(&key, &current) {
                 note_unreadable(&error);
                 records.keep(&key, self);
+                records.mark_unreadable(&key);
             }
         }
         records
+    }
+
+    fn mark_unreadable(&mut self, key: &str) {
+        if key.starts_with(record::TABLES) || key.starts_with(record::TABLETS) {
+            self.unreadable.insert(key.to_owned());
+        }
     }
 
     /// Takes the former record of a key over, if there is one.
@@ -166,9 +177,17 @@ impl Records {
     /// Takes an event in. An event that is older than the record is ignored.
     pub(crate) fn apply(&mut self, event: &WatchEvent) -> Result<(), CatalogError> {
         match event {
-            WatchEvent::Put { key, current } => self.put(key, current),
+            WatchEvent::Put { key, current } => {
+                let taken = self.put(key, current);
+                match taken.is_ok() {
+                    true => drop(self.unreadable.remove(key)),
+                    false => self.mark_unreadable(key),
+                }
+                taken
+            }
             WatchEvent::Deleted { key, revision } => {
                 self.delete(key, *revision);
+                self.unreadable.remove(key);
                 Ok(())
             }
             WatchEvent::Resync => Ok(()),
@@ -327,17 +346,23 @@ impl Records {
         for name in tables {
             let Some(table) = self.tables.get(&name) else {
                 view.tables.remove(&name);
+                self.torn.remove(&name);
                 continue;
             };
             let tablets = self.tablets.get(&table.set);
             let tablets = tablets
                 .map(|tablets| tablets.values().cloned().collect())
                 .unwrap_or_default();
-            // The rest of the change follows.
-            if let Ok(entry) = TableEntry::new(table.schema.clone(), table.version, tablets) {
-                view.tables.insert(name, Arc::new(entry.of_set(table.set)));
+            match TableEntry::new(table.schema.clone(), table.version, tablets) {
+                Ok(entry) => {
+                    self.torn.remove(&name);
+                    view.tables.insert(name, Arc::new(entry.of_set(table.set)));
+                }
+                // The rest of the change follows.
+                Err(_) => drop(self.torn.insert(name)),
             }
         }
+        view.is_outdated = !self.unreadable.is_empty() || !self.torn.is_empty();
         if others {
             let data = |(name, (record, _)): (&String, &(NamespaceRecord, u64))| {
                 let data: Bytes = record.front_end_data.clone();

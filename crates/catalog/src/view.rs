@@ -1,7 +1,7 @@
 //! The catalog in memory: immutable, shared, replaced as a whole.
 
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stele_assignment::Assignment;
 use stele_types::{
@@ -157,12 +157,21 @@ pub struct CatalogView {
     pub access: Arc<AccessView>,
     /// Work that servers do by themselves.
     pub switches: Switches,
+    /// In a cluster: some table may have other tablets than those here. A record cannot be read, or the rest of a change follows.
+    pub is_outdated: bool,
 }
 
 impl CatalogView {
     /// The table of this name.
     pub fn table(&self, name: &TableName) -> Option<&Arc<TableEntry>> {
         self.tables.get(name)
+    }
+
+    /// Those among some tablets that tables have. A record that is left over from a set that no table names is none of them.
+    pub fn tablets_among(&self, tablets: &BTreeSet<TabletId>) -> BTreeSet<TabletId> {
+        let all = self.tables.values().flat_map(|table| table.tablets());
+        let known = all.map(|tablet| tablet.id).filter(|id| tablets.contains(id));
+        known.collect()
     }
 
     /// The tables of a namespace, by name.

@@ -277,7 +277,12 @@ impl Leader {
                 if self.control.is_replacing(*server, *first) {
                     continue;
                 }
-                let committed = self.local.catalog.owner_of(*first).is_none();
+                let catalog = self.local.catalog.view();
+                if catalog.is_outdated {
+                    continue;
+                }
+                // Not by the tablet's record: that may be left over when its table has other tablets.
+                let committed = catalog.tablets_among(&BTreeSet::from([*first])).is_empty();
                 tracing::info!(%server, tablet = %first, committed, "a replacement of a former leader ends");
                 let (leader, server) = (self.clone(), *server);
                 let end = Request::EndPreparation {
@@ -302,3 +307,6 @@ fn changes(reports: &BTreeMap<ServerId, Arc<ServerReport>>) -> BTreeMap<ServerId
         .map(|(server, report)| (*server, report.changes))
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

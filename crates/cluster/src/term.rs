@@ -19,6 +19,7 @@ use crate::sweeping::{self, SweepPace};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::FutureExt;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_backup::{Archives, Backups, DataRoot, OpenDestination};
@@ -85,8 +86,8 @@ impl LeaderCalls for Term {
             Request::Cluster(ClusterCall::Move { tablet, to }) => {
                 self.expect_server(to)?;
                 let moves = self.control.moves_to(&[tablet], to);
-                let catalog = &self.leader.local.catalog;
-                if catalog.owner_of(tablet).is_none() {
+                let catalog = self.leader.local.catalog.view();
+                if catalog.tablets_among(&BTreeSet::from([tablet])).is_empty() {
                     return Err(ServiceError::not_found(format!("there is no tablet {tablet}")));
                 }
                 let moved = self.leader.catalog.reassign(&moves).await;

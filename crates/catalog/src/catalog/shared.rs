@@ -152,7 +152,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// The owner of a tablet, as far as it is known here.
+    /// The owner of a tablet, as far as it is known here. Also that of a tablet which no table has, or not yet: its record is the first
+    /// to be written and the last to be deleted.
     pub fn owner_of(&self, tablet: TabletId) -> Option<Owner> {
         let following = self.shown.following.as_ref()?;
         following.owners.read().get(&tablet).copied()

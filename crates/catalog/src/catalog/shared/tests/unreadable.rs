@@ -111,6 +111,7 @@ async fn an_unreadable_record_leaves_the_former_one_in_force() {
     let seen = other.catalog.clone();
     within(seen.catch_up()).await.unwrap();
     let table = seen.table(&name()).unwrap();
+    assert!(!seen.view().is_outdated);
     let tablet = record::tablet_key(TableId(1), TabletId(10));
     let spoiled = [&tablet, "catalog/table/n/t", "catalog/namespace/n", "catalog/table/n/u"];
     spoil(&coord, &spoiled).await;
@@ -121,6 +122,10 @@ async fn an_unreadable_record_leaves_the_former_one_in_force() {
     assert_eq!(view.table(&name()).unwrap().tablets(), table.tablets());
     assert_eq!(seen.owner_of(TabletId(10)), Some(owner(3, 3)));
     assert!(view.table(&TableName::new("n", "u")).is_none());
+    assert!(
+        view.is_outdated,
+        "a table may have other tablets than those in the view"
+    );
 }
 
 /// A leader would take the files that such a record names for nobody's.
