@@ -306,14 +306,14 @@ impl Local {
         });
     }
 
-    /// Those among some tablets that the catalog here does not have.
+    /// Those among some tablets that no table has, by the catalog here. The record of a tablet may be left over when its table has
+    /// others. It counts only while some table is not known here as it is.
     fn unknown_of(&self, mut tablets: Vec<TabletId>) -> Vec<TabletId> {
-        tablets.retain(|tablet| self.catalog.owner_of(*tablet).is_none());
         if !tablets.is_empty() {
             let view = self.catalog.view();
-            let known = view.tables.values().flat_map(|table| table.tablets());
-            let known: BTreeSet<TabletId> = known.map(|tablet| tablet.id).collect();
-            tablets.retain(|tablet| !known.contains(tablet));
+            let known = view.tablets_among(&tablets.iter().copied().collect());
+            let has_record = |tablet| self.catalog.owner_of(tablet).is_some();
+            tablets.retain(|tablet| !known.contains(tablet) && !(view.is_outdated && has_record(*tablet)));
         }
         tablets
     }
