@@ -212,7 +212,7 @@ impl Audit {
         let time_us = self.env.wall_micros();
         let (fate, due) = self.refusals.lock().count(time_us, &event);
         for (last_us, line) in due {
-            self.put(last_us, line);
+            self.send(last_us, line);
         }
         match fate {
             Fate::Written => self.put(time_us, event),
@@ -224,8 +224,15 @@ impl Audit {
     /// Puts an event into the queue, if it may take a place of it.
     fn put(&self, time_us: i64, event: Event) {
         let refused = matches!(event.outcome, Outcome::Denied | Outcome::Unauthenticated);
-        let has_place = !refused || self.queue.capacity() >= QUEUE_RESERVED;
-        if !has_place || self.queue.try_send(Message::Event(time_us, event)).is_err() {
+        match refused && self.queue.capacity() < QUEUE_RESERVED {
+            true => self.count_dropped(),
+            false => self.send(time_us, event),
+        }
+    }
+
+    /// Puts an event into the queue while it has a place at all: one that stands for many may take those that are kept for changes.
+    fn send(&self, time_us: i64, event: Event) {
+        if self.queue.try_send(Message::Event(time_us, event)).is_err() {
             self.count_dropped();
         }
     }
@@ -238,7 +245,7 @@ impl Audit {
     /// Returns when the events so far are durable, or could not be written. After failed writes the others are tried without a pause.
     pub async fn flush(&self) {
         let due = self.refusals.lock().due();
-        due.into_iter().for_each(|(last_us, line)| self.put(last_us, line));
+        due.into_iter().for_each(|(last_us, line)| self.send(last_us, line));
         let _waiting = Waiting::new(&self.flushes);
         let (done, written) = tokio::sync::oneshot::channel();
         if self.queue.send(Message::Flush(done)).await.is_ok() {

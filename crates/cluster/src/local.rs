@@ -313,7 +313,8 @@ impl Local {
             let view = self.catalog.view();
             let known = view.tablets_among(&tablets.iter().copied().collect());
             let has_record = |tablet| self.catalog.owner_of(tablet).is_some();
-            tablets.retain(|tablet| !known.contains(tablet) && !(view.is_outdated && has_record(*tablet)));
+            let is_known = |tablet: &TabletId| known.contains(tablet) || view.is_outdated && has_record(*tablet);
+            tablets.retain(|tablet| !is_known(tablet));
         }
         tablets
     }

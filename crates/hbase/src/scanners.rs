@@ -27,9 +27,10 @@ pub(crate) const LEASE: Duration = Duration::from_secs(60);
 /// ([`idle`]).
 const SCANNERS_MAX: usize = 4096;
 
-/// Open scanners of one caller at most, of either kind. Eight callers fill the places; a client has a scanner or two for each of its
-/// threads.
+/// Open scanners of one caller, of either kind, once half of the places are taken. A job with one user may have more while others leave
+/// them free.
 const SHARE_MAX: usize = SCANNERS_MAX / 8;
+const SCARCE: usize = SCANNERS_MAX / 2;
 
 /// How often expired scanners are looked for.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
@@ -57,6 +58,8 @@ struct Open {
     scanners: HashMap<u64, Entry>,
     /// How many of `scanners` each owner has, of each kind; without zeros.
     counts: HashMap<Owned, usize>,
+    /// How many of them are of regions, and of `hbase:meta`.
+    kinds: [usize; 2],
 }
 
 /// An owner, and whether its scanners are of `hbase:meta`.
@@ -66,12 +69,14 @@ impl Open {
     fn add(&mut self, entry: Entry) -> u64 {
         self.next += 1;
         *self.counts.entry(entry.owned()).or_default() += 1;
+        self.kinds[usize::from(entry.is_meta)] += 1;
         self.scanners.insert(self.next, entry);
         self.next
     }
 
     fn remove(&mut self, number: u64) -> Option<Entry> {
         let entry = self.scanners.remove(&number)?;
+        self.kinds[usize::from(entry.is_meta)] -= 1;
         if let hash_map::Entry::Occupied(mut count) = self.counts.entry(entry.owned()) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
@@ -83,12 +88,12 @@ impl Open {
 
     /// The limit that another scanner would exceed.
     fn exceeded(&self, owned: &Owned) -> Option<String> {
-        let is_shared = owned.0.is_some();
-        if is_shared && self.counts.get(owned).is_some_and(|count| *count >= SHARE_MAX) {
-            return Some(format!("the caller has {SHARE_MAX} open scanners"));
+        let of_kind = self.kinds[usize::from(owned.1)];
+        let is_shared = owned.0.is_some() && of_kind >= SCARCE;
+        if is_shared && let Some(own) = self.counts.get(owned).filter(|own| **own >= SHARE_MAX) {
+            return Some(format!("the caller has {own} open scanners of {of_kind}"));
         }
-        let of_kind = || self.scanners.values().filter(|entry| entry.is_meta == owned.1).count();
-        let is_full = self.scanners.len() >= SCANNERS_MAX && of_kind() >= SCANNERS_MAX;
+        let is_full = of_kind >= SCANNERS_MAX;
         is_full.then(|| format!("{SCANNERS_MAX} scanners are open"))
     }
 }
@@ -338,8 +343,8 @@ mod tests {
             in_use.put_back(scanner());
             Outcome::Ok(number)
         };
-        let numbers: Vec<u64> = (0..SHARE_MAX)
-            .map(|_| open(&mallory, true).expect("her share"))
+        let numbers: Vec<u64> = (0..SCARCE)
+            .map(|_| open(&mallory, true).expect("half are free"))
             .collect();
         for _ in 0..SCANNERS_MAX {
             // Another connection of the same caller has no share of its own.
@@ -350,14 +355,14 @@ mod tests {
         }
         open(&mallory, false).expect("of the other kind");
         open(&all.of_owner("alice"), true).expect("the share of another caller");
-        mallory.close(numbers[0]);
-        open(&mallory, true).expect("one was closed");
+        numbers[..2].iter().for_each(|number| mallory.close(*number));
+        open(&mallory, true).expect("half are free again");
         assert!(open(&mallory, true).is_err());
         for entry in all.open.lock().scanners.values_mut() {
             entry.expires = Duration::ZERO;
         }
         all.close_expired();
-        assert!(open_count(&all) == 0 && all.open.lock().counts.is_empty());
+        assert!(open_count(&all) == 0 && all.open.lock().counts.is_empty() && all.open.lock().kinds == [0; 2]);
         open(&mallory, true).expect("all were closed");
     }
 

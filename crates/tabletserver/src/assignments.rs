@@ -100,6 +100,9 @@ struct Wanted<'a> {
     turn: Turn<'a>,
 }
 
+/// Outcomes of assignments, by their places in the request.
+type Outcomes = Vec<(usize, ServiceResult<()>)>;
+
 impl Assignments {
     /// Of the tablets of a server. Without `sealed` logs every call is refused.
     pub(crate) fn new(parts: &Parts, sealed: Option<Arc<dyn SealedLogs>>, unread: Arc<UnreadFiles>) -> Self {
@@ -170,23 +173,19 @@ impl Assignments {
         let held = needs_logs.then(|| self.flushes.hold());
         let claimed = Claimed::claim(&self.context, claims).await;
         assert_eq!(claimed.len(), wanted.len(), "each claim has an outcome");
-        // By the logs that they need, so that one that cannot be replayed keeps no others closed. Those that need none come first.
-        let mut groups: BTreeMap<BTreeSet<ServerId>, Vec<(Wanted<'_>, Claimed)>> = BTreeMap::new();
+        let (mut free, mut needing) = (Vec::new(), Vec::new());
         for (wanted, claimed) in wanted.into_iter().zip(claimed) {
             match claimed {
-                Ok(claimed) => groups
-                    .entry(claimed.logs().clone())
-                    .or_default()
-                    .push((wanted, claimed)),
+                Ok(claimed) if claimed.logs().is_empty() => free.push((wanted, claimed)),
+                Ok(claimed) => needing.push((wanted, claimed)),
                 Err(error) => outcomes[wanted.place] = Err(error),
             }
         }
-        let mut has_replayed = false;
-        for (logs, group) in groups {
-            for (place, opened) in self.open_together(group).await {
-                has_replayed |= opened.is_ok() && !logs.is_empty();
-                outcomes[place] = opened;
-            }
+        let mut opened = self.follow_and_serve(free).await;
+        let (has_replayed, with_logs) = self.replay_and_serve(needing).await;
+        opened.extend(with_logs);
+        for (place, outcome) in opened {
+            outcomes[place] = outcome;
         }
         // A replay that fails is soon tried again, and again: flushes begin in between.
         if let Some(held) = held.filter(|_| has_replayed) {
@@ -200,17 +199,67 @@ impl Assignments {
         outcomes
     }
 
-    /// Replays and serves tablets that need the same logs, which are read once for all of them. Of logs that cannot be replayed nothing
-    /// is served. Returns the outcomes by place.
-    async fn open_together(&self, group: Vec<(Wanted<'_>, Claimed)>) -> Vec<(usize, ServiceResult<()>)> {
-        let (wanted, claimed): (Vec<Wanted<'_>>, Vec<Claimed>) = group.into_iter().unzip();
-        if let Err(error) = self.replay_and_follow(&claimed).await {
-            Claimed::give_up_all(claimed, &error).await;
-            let failed = wanted.iter().map(|wanted| (wanted.place, Err(error.clone())));
-            return failed.collect();
+    /// Replays and serves tablets that need logs. Each log is read once for all of them. Only if that fails, it is read for each group
+    /// of tablets that need the same logs: one that cannot be replayed keeps no others closed. Returns whether a replay succeeded, and
+    /// the outcomes by place.
+    async fn replay_and_serve(&self, needing: Vec<(Wanted<'_>, Claimed)>) -> (bool, Outcomes) {
+        if needing.is_empty() {
+            return (false, Vec::new());
         }
-        // Each is a request to storage, for which rows wait.
-        let serving = wanted.into_iter().zip(claimed).map(|(wanted, claimed)| async move {
+        let limit = self.replay_limit();
+        let (wanted, claimed): (Vec<Wanted<'_>>, Vec<Claimed>) = needing.into_iter().unzip();
+        let all = self.replay_and_follow(&claimed, limit).await;
+        let both = wanted.into_iter().zip(claimed);
+        let Err(error) = all else {
+            return (true, self.serve_all(both.collect()).await);
+        };
+        let mut groups: BTreeMap<BTreeSet<ServerId>, Vec<(Wanted<'_>, Claimed)>> = BTreeMap::new();
+        for (wanted, claimed) in both {
+            claimed.forget_replayed();
+            groups
+                .entry(claimed.logs().clone())
+                .or_default()
+                .push((wanted, claimed));
+        }
+        let is_one = groups.len() == 1;
+        let (mut has_replayed, mut opened) = (false, Vec::new());
+        for group in groups.into_values() {
+            let (wanted, claimed): (Vec<Wanted<'_>>, Vec<Claimed>) = group.into_iter().unzip();
+            let replayed = match is_one {
+                true => Err(error.clone()),
+                false => self.replay_and_follow(&claimed, limit).await,
+            };
+            match replayed {
+                Ok(()) => {
+                    has_replayed = true;
+                    opened.extend(self.serve_all(wanted.into_iter().zip(claimed).collect()).await);
+                }
+                Err(error) => {
+                    Claimed::give_up_all(claimed, &error).await;
+                    opened.extend(wanted.iter().map(|wanted| (wanted.place, Err(error.clone()))));
+                }
+            }
+        }
+        (has_replayed, opened)
+    }
+
+    /// Serves tablets that need no logs.
+    async fn follow_and_serve(&self, free: Vec<(Wanted<'_>, Claimed)>) -> Outcomes {
+        if free.is_empty() {
+            return Vec::new();
+        }
+        // The former owner may have noted later times than this server's clock has.
+        let Err(error) = self.follow(0).await else {
+            return self.serve_all(free).await;
+        };
+        let (wanted, claimed): (Vec<Wanted<'_>>, Vec<Claimed>) = free.into_iter().unzip();
+        Claimed::give_up_all(claimed, &error).await;
+        wanted.iter().map(|wanted| (wanted.place, Err(error.clone()))).collect()
+    }
+
+    /// Serves tablets whose records are replayed. Each is a request to storage, for which rows wait.
+    async fn serve_all(&self, replayed: Vec<(Wanted<'_>, Claimed)>) -> Outcomes {
+        let serving = replayed.into_iter().map(|(wanted, claimed)| async move {
             let Wanted { place, turn } = wanted;
             let served = self.serve(claimed).await;
             drop(turn);
@@ -272,20 +321,36 @@ impl Assignments {
         }
     }
 
-    async fn replay_and_follow(&self, claimed: &[Claimed]) -> ServiceResult<()> {
-        let newest = self.replay(claimed).await?;
+    async fn replay_and_follow(&self, claimed: &[Claimed], limit: ReplayLimit) -> ServiceResult<()> {
+        let newest = self.replay(claimed, limit).await?;
+        self.follow(newest).await
+    }
+
+    /// Lets the times of this server's log go on behind those of former owners.
+    async fn follow(&self, newest: i64) -> ServiceResult<()> {
         match &self.times {
-            Some(times) if !claimed.is_empty() => times.follow(newest).await,
-            _ => Ok(()),
+            Some(times) => times.follow(newest).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The memory that the replays of one call may take.
+    fn replay_limit(&self) -> ReplayLimit {
+        let bytes_max = self.memtables.bytes_max();
+        // A quarter, so that the tablets that are served already need not be flushed for it. More where these have little: writers
+        // are throttled when the memtables are full.
+        let part_bytes = bytes_max / 4;
+        let with_part = self.context.memory.bytes().saturating_add(part_bytes);
+        ReplayLimit {
+            memtable_bytes: with_part.max(bytes_max - part_bytes),
+            part_bytes,
         }
     }
 
     /// The newest time in the logs that were read; 0 if they have none.
-    async fn replay(&self, claimed: &[Claimed]) -> ServiceResult<i64> {
+    async fn replay(&self, claimed: &[Claimed], limit: ReplayLimit) -> ServiceResult<i64> {
         let servers: BTreeSet<ServerId> = claimed.iter().flat_map(Claimed::logs).copied().collect();
-        if servers.is_empty() {
-            return Ok(0);
-        }
+        debug_assert!(!servers.is_empty(), "tablets without logs are not replayed");
         let sealed = self.sealed()?;
         let _alone = self.replaying.lock().await;
         let mut logs: BTreeMap<ServerId, Arc<dyn Storage>> = BTreeMap::new();
@@ -295,15 +360,6 @@ impl Assignments {
                 log.map_err(|error| ServiceError::new(error.kind(), format!("the log of server {server}: {error}")));
             logs.insert(server, log?);
         }
-        let bytes_max = self.memtables.bytes_max();
-        // A quarter, so that the tablets that are served already need not be flushed for it. More where these have little: writers
-        // are throttled when the memtables are full.
-        let part_bytes = bytes_max / 4;
-        let with_part = self.context.memory.bytes().saturating_add(part_bytes);
-        let limit = ReplayLimit {
-            memtable_bytes: with_part.max(bytes_max - part_bytes),
-            part_bytes,
-        };
         let replayed = Claimed::replay_all(claimed, &logs, &self.context, limit).await;
         replayed.map_err(|error| ServiceError::new(error.kind(), error.to_string()))
     }

@@ -348,7 +348,9 @@ impl Checked {
             return Ok(());
         }
         if !self.guard.access.still_names(&self.guard.caller, token, "read_rows") {
-            return Err(changed());
+            // Clients go on behind the last row, with the token that they have by then: it is checked as that of any call.
+            let message = "the token of this read counts no longer: begin it again";
+            return Err(ServiceError::new(ErrorKind::Unavailable, message));
         }
         self.counted = now;
         Ok(())

@@ -1,4 +1,4 @@
-//! Transactions on a member that has no space, and either refuses them or carries them out before it says so.
+//! Transactions on a member without space, which refuses them or carries them out nevertheless.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,

@@ -84,6 +84,11 @@ impl Claimed {
         &self.logs
     }
 
+    /// Forgets the records of a replay that failed, before another one.
+    pub(crate) fn forget_replayed(&self) {
+        self.tablet.forget_replayed();
+    }
+
     /// Replays the records of the tablets, each from the logs that it needs, as far as they fit into memory, and flushes the
     /// rest. After an error the tablets have a part of the records, and must not be served. Returns the newest time of a mark.
     pub(crate) async fn replay_all(
