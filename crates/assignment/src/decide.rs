@@ -4,9 +4,9 @@
 //! |---|---|
 //! | without an owner | a home |
 //! | of a dead owner | a home once the owner's log is sealed; the log is then one of those to replay |
-//! | that moves, and its owner has closed it | its target, or a home if that is dead or drains |
+//! | that moves, and its owner has closed it or refuses to open it | its target, or a home if that is dead or drains |
 //! | that moves otherwise | `Close`, or `Stay` if the target is dead or drains |
-//! | of a draining owner | a move to a home |
+//! | of a draining owner | a move to a home, also if the owner cannot open it |
 //! | that its owner does not report under the epoch of the assignment | `Open` |
 //! | with former logs whose records are in files | `Forget` |
 //! | that a server reports, and another one owns | `Abandon`, for that server |
@@ -15,7 +15,7 @@ use crate::balance::{self, MOVES_PER_SERVER_MAX, Movable, SETTLED};
 use crate::cost::{Costs, Totals};
 use crate::homes::{self, LogPart, Replayed};
 use crate::order::Order;
-use crate::view::{Assignment, Owner, Report, ServedState, Session, TabletView, View};
+use crate::view::{Assignment, Owner, ServedState, Session, TabletView, View};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use stele_types::{ServerId, TabletId, stream_of};
@@ -126,12 +126,13 @@ impl<'a> Decision<'a> {
             .filter(|report| report.epoch == owner.epoch);
         let is_eligible = self.is_eligible(to);
         match report.map(|report| report.state) {
-            Some(ServedState::Closed) if is_eligible => {
+            Some(ServedState::Closed | ServedState::Unopened) if is_eligible => {
                 self.costs.add(to, cost);
                 self.assign(tablet, to);
             }
-            Some(ServedState::Closed) => self.homeless.push((cost, tablet)),
-            Some(_) if is_eligible => {
+            Some(ServedState::Closed | ServedState::Unopened) => self.homeless.push((cost, tablet)),
+            // Also if the owner reports nothing: it need not open the tablet for a move, and perhaps it cannot.
+            _ if is_eligible => {
                 self.costs.add(to, cost);
                 for server in [owner.server, to] {
                     *self.moves.entry(server).or_default() += 1;
@@ -141,16 +142,12 @@ impl<'a> Decision<'a> {
                     owner,
                 });
             }
-            Some(_) => {
+            _ => {
                 self.costs.add(owner.server, cost);
                 self.orders.push(Order::Stay {
                     tablet: tablet.id,
                     seen: tablet.assignment.clone(),
                 });
-            }
-            None => {
-                self.costs.add(owner.server, cost);
-                self.open(tablet, owner);
             }
         }
     }
@@ -164,8 +161,13 @@ impl<'a> Decision<'a> {
             .filter(|report| report.epoch == owner.epoch);
         match report.map(|report| report.state) {
             // It was closed for a move that is called off.
-            Some(ServedState::Closed) => self.homeless.push((cost, tablet)),
-            None => self.open(tablet, owner),
+            Some(ServedState::Closed | ServedState::Unopened) => self.homeless.push((cost, tablet)),
+            None => {
+                self.open(tablet, owner);
+                if !self.is_eligible(owner.server) {
+                    self.leaving.push((cost, owner, tablet));
+                }
+            }
             Some(ServedState::Opening | ServedState::Replayed) => {}
             Some(ServedState::Serving) => {
                 if !tablet.assignment.logs.is_empty() {
@@ -211,11 +213,13 @@ impl<'a> Decision<'a> {
         let mut logs = tablet.assignment.logs.clone();
         if let Some(owner) = tablet.assignment.owner {
             let report = self.view.report(owner.server, tablet.id);
-            let closed = |report: Report| report.epoch == owner.epoch && report.state == ServedState::Closed;
-            match self.view.servers.get(&owner.server) {
+            let report = report.filter(|report| report.epoch == owner.epoch);
+            match (report.map(|report| report.state), self.view.servers.get(&owner.server)) {
                 // Its files have everything, and its owner's log may still be open.
-                _ if report.is_some_and(closed) => logs.clear(),
-                Some(server) => {
+                (Some(ServedState::Closed), _) => logs.clear(),
+                // Its owner's log has nothing of it, and may still be open.
+                (Some(ServedState::Unopened), _) => {}
+                (_, Some(server)) => {
                     assert!(
                         server.is_sealed(),
                         "a tablet that its owner has not closed waits until the owner's log is sealed"
@@ -223,7 +227,7 @@ impl<'a> Decision<'a> {
                     logs.push(owner.server);
                 }
                 // A late order gave it to a server that was dead and never opened it.
-                None => {}
+                (_, None) => {}
             }
         }
         logs.sort_unstable();
@@ -328,7 +332,8 @@ impl<'a> Decision<'a> {
                     .owners
                     .get(tablet)
                     .is_some_and(|owner| owner.server == *id && owner.epoch == report.epoch);
-                if !is_its_own && report.state != ServedState::Closed {
+                let is_served = !matches!(report.state, ServedState::Closed | ServedState::Unopened);
+                if !is_its_own && is_served {
                     self.orders.push(Order::Abandon {
                         tablet: *tablet,
                         server: *id,

@@ -11,7 +11,8 @@
 //! state that it left, and no state needs a tool that repairs it.
 //!
 //! Invariants of the orders:
-//! * A tablet gets another owner only if the former one has closed it, or if the log of the former one is sealed.
+//! * A tablet gets another owner only if the former one has closed it, if the former one has not opened it and will not, or if the
+//!   log of the former one is sealed.
 //! * An assignment names every log that may hold records which the tablet's files lack.
 //! * A log is deleted only if it is sealed and no tablet names it or its server.
 //! * No tablet goes to a server that is dead or drains.

@@ -45,7 +45,7 @@ pub enum Order {
         /// Logs to replay.
         logs: Vec<ServerId>,
     },
-    /// Ask the owner to flush a tablet twice and to close it.
+    /// Ask the owner to flush a tablet twice and to close it. One that has not opened it shall not do so any more.
     Close {
         /// Which tablet.
         tablet: TabletId,

@@ -68,6 +68,8 @@ pub enum ServedState {
     Serving,
     /// The tablet is not served any more, and its files have everything.
     Closed,
+    /// The tablet was never served under this epoch, and will not be.
+    Unopened,
 }
 
 /// One table.
@@ -99,7 +101,7 @@ pub struct TabletView {
 pub struct Assignment {
     /// `None` before the first assignment.
     pub owner: Option<Owner>,
-    /// The owner shall close it, and this server shall have it then.
+    /// The owner shall close it, or refuse to open it, and this server shall have it then.
     pub moving_to: Option<ServerId>,
     /// Sealed logs that may hold records which the tablet's files lack, ascending.
     pub logs: Vec<ServerId>,

@@ -5,8 +5,8 @@
 //! The master keeps four promises, on which everything acknowledged depends:
 //! * An epoch of a tablet is given to one server, and is above all earlier epochs of the tablet. Several tablets may have
 //!   the same one.
-//! * A tablet is assigned again only after its former server has answered [`TabletAssignments::close_tablet`], or after that
-//!   server's log was sealed.
+//! * A tablet is assigned again only after its former server has answered [`TabletAssignments::close_tablet`], after it has declined
+//!   the tablet without opening it, or after its log was sealed.
 //! * An assignment names each log in which the tablet may have records that are not in its files: those of sealed servers
 //!   that had it, except where a later server has flushed it since ([`TabletLoad::logs`]).
 //! * A log is deleted only when no tablet needs it.

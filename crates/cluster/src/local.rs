@@ -35,6 +35,17 @@ pub(crate) trait LeaderCalls: Send + Sync + 'static {
     async fn answer(&self, request: Request) -> ServiceResult<Bytes>;
 }
 
+/// How a tablet was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// All is in its files.
+    Flushed,
+    /// Its records may be in the log alone.
+    Abandoned,
+    /// It was never served under its epoch.
+    Unopened,
+}
+
 /// This member.
 pub(crate) struct Local {
     pub(crate) env: Env,
@@ -49,9 +60,9 @@ pub(crate) struct Local {
     opening: Mutex<BTreeMap<TabletId, Epoch>>,
     /// Tablets of which a replacement is being prepared. Locked after `opening`.
     replacing: Mutex<BTreeSet<TabletId>>,
-    /// Tablets that were closed here, under the newest such epoch, and whether all is in their files. They are not opened again
-    /// under that epoch: sequence numbers would begin again.
-    closed: Mutex<BTreeMap<TabletId, (Epoch, bool)>>,
+    /// Tablets that were closed here, under the newest such epoch, and in which state. They are not opened again under that epoch:
+    /// sequence numbers would begin again, or another server may have them.
+    closed: Mutex<BTreeMap<TabletId, (Epoch, Left)>>,
     leader: Mutex<Option<Arc<dyn LeaderCalls>>>,
     /// The newest term of a leader that has called.
     term: Mutex<u64>,
@@ -162,24 +173,33 @@ impl Local {
 
     fn begin(&self, assignment: &Assignment) -> ServiceResult<()> {
         let Assignment { tablet, epoch, .. } = assignment;
-        if self
-            .closed
-            .lock()
-            .get(tablet)
-            .is_some_and(|(closed, _)| closed >= epoch)
-        {
+        // A mark stays until the catalog here has a newer owner.
+        let has_newer = || self.catalog.owner_of(*tablet).is_some_and(|owner| owner.epoch > *epoch);
+        if self.has_left(*tablet, *epoch) || has_newer() {
             // A late request: its assignment has ended.
-            let message = format!("tablet {tablet} was closed here under epoch {epoch}");
+            let message = format!("tablet {tablet} has left this server since epoch {epoch}");
             return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
         }
         let mut opening = self.opening.lock();
-        if opening.contains_key(tablet) || self.server.coming_tablets().contains_key(tablet) {
+        self.check_idle(*tablet, &opening)?;
+        opening.insert(*tablet, *epoch);
+        Ok(())
+    }
+
+    /// Whether a tablet was closed here under this epoch, or a newer one.
+    fn has_left(&self, tablet: TabletId, epoch: Epoch) -> bool {
+        let closed = self.closed.lock();
+        closed.get(&tablet).is_some_and(|(closed, _)| *closed >= epoch)
+    }
+
+    /// Fails while a tablet is being opened, made or replaced.
+    fn check_idle(&self, tablet: TabletId, opening: &BTreeMap<TabletId, Epoch>) -> ServiceResult<()> {
+        if opening.contains_key(&tablet) || self.server.coming_tablets().contains_key(&tablet) {
             return Err(ServiceError::new(ErrorKind::Busy, "the tablet is being opened"));
         }
-        if self.replacing.lock().contains(tablet) || self.server.is_being_replaced(*tablet) {
+        if self.replacing.lock().contains(&tablet) || self.server.is_being_replaced(tablet) {
             return Err(ServiceError::new(ErrorKind::Busy, "the tablet is being replaced"));
         }
-        opening.insert(*tablet, *epoch);
         Ok(())
     }
 
@@ -203,7 +223,7 @@ impl Local {
         })
     }
 
-    /// Stops serving a tablet.
+    /// Stops serving a tablet. One that is to be handed over and is not open is not opened any more.
     pub(crate) async fn close(&self, tablet: TabletId, epoch: Epoch, closing: Closing) -> ServiceResult<()> {
         if closing == Closing::HandOver && self.opening.lock().contains_key(&tablet) {
             return Err(ServiceError::new(ErrorKind::Busy, "the tablet is being opened"));
@@ -213,13 +233,33 @@ impl Local {
             .served(tablet)
             .is_ok_and(|served| served.tablet.epoch() == epoch);
         self.server.close_tablet(tablet, epoch, closing).await?;
-        // A tablet that was not here has not been flushed here.
-        if is_served {
-            let mut closed = self.closed.lock();
-            closed.insert(tablet, (epoch, closing == Closing::HandOver));
-            if closed.len() > CLOSED_MAX {
-                closed.pop_first();
-            }
+        match (closing, is_served) {
+            (Closing::HandOver, true) => self.note_closed(tablet, epoch, Left::Flushed),
+            (Closing::Abandon, true) => self.note_closed(tablet, epoch, Left::Abandoned),
+            // A tablet that was not here has not been flushed here.
+            (Closing::HandOver, false) => self.decline(tablet, epoch)?,
+            (Closing::Abandon, false) => {}
+        }
+        Ok(())
+    }
+
+    fn note_closed(&self, tablet: TabletId, epoch: Epoch, left: Left) {
+        let mut closed = self.closed.lock();
+        closed.insert(tablet, (epoch, left));
+        if closed.len() > CLOSED_MAX {
+            closed.pop_first();
+        }
+    }
+
+    /// Has a tablet go to another server that was not opened here, and perhaps cannot be.
+    fn decline(&self, tablet: TabletId, epoch: Epoch) -> ServiceResult<()> {
+        if self.has_left(tablet, epoch) {
+            return Ok(());
+        }
+        // Before it is known whether it is served: a tablet that comes is served next.
+        self.check_idle(tablet, &self.opening.lock())?;
+        if self.server.decline_tablet(tablet, epoch)? {
+            self.note_closed(tablet, epoch, Left::Unopened);
         }
         Ok(())
     }
@@ -237,10 +277,12 @@ impl Local {
                 let owner = self.catalog.owner_of(tablet);
                 owner.is_some_and(|owner| owner.server == self.peers.own() && owner.epoch == epoch)
             };
-            let handed_over = closed
-                .iter()
-                .filter(|(tablet, (epoch, is_flushed))| *is_flushed && own(**tablet, *epoch));
-            let marks = handed_over.map(|(tablet, (epoch, _))| (*tablet, *epoch, TabletState::Closed));
+            let marks = closed.iter().filter_map(|(tablet, (epoch, left))| match left {
+                Left::Flushed => Some((*tablet, *epoch, TabletState::Closed)),
+                Left::Unopened => Some((*tablet, *epoch, TabletState::Unopened)),
+                Left::Abandoned => None,
+            });
+            let marks = marks.filter(|(tablet, epoch, _)| own(*tablet, *epoch));
             let opening: Vec<_> = self
                 .opening
                 .lock()

@@ -138,4 +138,6 @@ pub(crate) enum TabletState {
     Serving,
     /// It was closed for a move.
     Closed,
+    /// It was not opened under this epoch, and is not from now on: another server can have it.
+    Unopened,
 }

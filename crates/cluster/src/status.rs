@@ -42,7 +42,7 @@ pub(crate) fn status(leader: &Leader) -> ClusterStatus {
                 }
                 (Some(owner), None, _) => format!("server {} to open it", owner.server),
                 (_, Some(TabletState::Opening), _) => "the replay of logs".to_owned(),
-                (_, Some(TabletState::Closed), _) => "its next server".to_owned(),
+                (_, Some(TabletState::Closed | TabletState::Unopened), _) => "its next server".to_owned(),
                 (_, _, Some(to)) => format!("flushes before it moves to server {to}"),
                 (_, Some(TabletState::Serving | TabletState::Replayed), None) => String::new(),
             };

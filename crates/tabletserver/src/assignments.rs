@@ -67,7 +67,7 @@ pub(crate) struct Assignments {
     replaying: tokio::sync::Mutex<()>,
     /// Served tablets with records that are in logs of other servers and not in files.
     replayed: Mutex<BTreeMap<TabletId, FromLogs>>,
-    /// Tablets that were served here once, last under these epochs. The row cache may have results of their rows.
+    /// Tablets that were served here once, last under these epochs, or declined. The row cache may have results of their rows.
     left: Mutex<BTreeMap<TabletId, Epoch>>,
     /// An assignment may have an older schema than the newest.
     schemas: Arc<ChangedSchemas>,
@@ -160,7 +160,7 @@ impl Assignments {
         let mut outcomes = vec![Ok(()); assignments.len()];
         let (mut wanted, mut claims) = (Vec::new(), Vec::new());
         for (place, assignment) in assignments.into_iter().enumerate() {
-            match self.begin(&assignment) {
+            match self.begin(assignment.tablet, assignment.epoch) {
                 Ok(Some(turn)) => {
                     wanted.push(Wanted { place, turn });
                     claims.push(assignment);
@@ -280,20 +280,19 @@ impl Assignments {
     }
 
     /// The turn of an assignment that is to be opened; `None` when it is served already.
-    fn begin(&self, assignment: &Assignment) -> ServiceResult<Option<Turn<'_>>> {
+    fn begin(&self, tablet: TabletId, epoch: Epoch) -> ServiceResult<Option<Turn<'_>>> {
         self.sealed()?;
         if self.stopping.is_stopping() {
             let message = "the server is shutting down: it opens no tablets";
             return Err(ServiceError::new(ErrorKind::Unavailable, message));
         }
-        let Assignment { tablet, epoch, .. } = assignment;
-        let turn = self.turn(*tablet)?;
-        let Ok(served) = self.tablets.served(*tablet) else {
-            self.check_returns(*tablet, *epoch)?;
+        let turn = self.turn(tablet)?;
+        let Ok(served) = self.tablets.served(tablet) else {
+            self.check_returns(tablet, epoch)?;
             return Ok(Some(turn));
         };
         let is_open = served.tablet.check_open().is_ok();
-        if is_open && served.tablet.epoch() == *epoch {
+        if is_open && served.tablet.epoch() == epoch {
             return Ok(None);
         }
         if is_open {
@@ -304,13 +303,29 @@ impl Assignments {
             return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
         }
         // Another owner had it, and it comes back.
-        self.tablets.abandon(*tablet);
-        self.note_left(*tablet, served.tablet.epoch());
-        self.check_returns(*tablet, *epoch)?;
+        self.tablets.abandon(tablet);
+        self.note_left(tablet, served.tablet.epoch());
+        self.check_returns(tablet, epoch)?;
         Ok(Some(turn))
     }
 
-    /// Refuses an assignment under which the tablet was served here before: records in this server's log would be left out.
+    /// Refuses an assignment from now on, unless its tablet is served. Fails where it could not be opened either: if it could, this
+    /// server's log has nothing of it, and another server can open it with the logs of the same assignment.
+    pub(crate) fn decline(&self, tablet: TabletId, epoch: Epoch) -> ServiceResult<bool> {
+        let Some(_turn) = self.begin(tablet, epoch)? else {
+            return Ok(false);
+        };
+        self.note_left(tablet, epoch);
+        assert!(
+            self.check_returns(tablet, epoch).is_err(),
+            "an assignment that was declined is not opened"
+        );
+        tracing::info!(%tablet, %epoch, "the tablet is left to another server unopened");
+        Ok(true)
+    }
+
+    /// Refuses an assignment under which the tablet was served here before: records in this server's log would be left out. Also one that
+    /// was declined: another server may have the tablet.
     fn check_returns(&self, tablet: TabletId, epoch: Epoch) -> ServiceResult<()> {
         match self.left.lock().get(&tablet) {
             Some(left) if *left >= epoch => {
@@ -472,8 +487,9 @@ impl Assignments {
         let mut left = self.left.lock();
         left.insert(tablet, epoch);
         if left.len() > LEFT_MAX
-            && let Some((forgotten, _)) = left.pop_first()
+            && let Some(forgotten) = left.keys().find(|known| **known != tablet).copied()
         {
+            left.remove(&forgotten);
             drop(left);
             drop(self.row_cache.clearing(forgotten));
         }

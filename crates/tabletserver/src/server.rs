@@ -390,6 +390,15 @@ impl TabletServer {
         self.replacements.coming()
     }
 
+    /// Refuses an assignment from now on that was not opened, so that another server may get the tablet with the same logs. False if its
+    /// tablet is served here.
+    ///
+    /// # Errors
+    /// If the tablet is being opened, or could not be opened either under this epoch.
+    pub fn decline_tablet(&self, tablet: TabletId, epoch: Epoch) -> ServiceResult<bool> {
+        self.assignments.decline(tablet, epoch)
+    }
+
     /// Tablets that left without a flush: the log retains their records for their next owners.
     pub fn abandoned_tablets(&self) -> Vec<TabletId> {
         self.parts.tablets.abandoned()

@@ -4,9 +4,10 @@ mod model;
 
 use super::*;
 use crate::suspicion::Suspicions;
-use crate::view::{LogState, ServerView, TableView};
+use crate::view::{LogState, Report, ServerView, TableView};
 use model::Model;
 use proptest::prelude::*;
+use std::slice;
 use std::time::Duration;
 use stele_types::{Epoch, TableId};
 
@@ -166,12 +167,59 @@ fn a_report_of_an_earlier_assignment_closes_nothing() {
     };
     assignment.owner = Some(owner);
     assignment.moving_to = Some(ServerId(2));
-    let open = Order::Open {
+    let close = Order::Close {
         tablet: TabletId(1),
         owner,
-        logs: vec![],
     };
-    assert_eq!(decide(&view, &dead(&[])), vec![open]);
+    assert_eq!(decide(&view, &dead(&[])), vec![close]);
+}
+
+/// It has lost the storage, say, or is of a version that does not know the files.
+#[test]
+fn a_tablet_moves_from_an_owner_that_cannot_open_it() {
+    let (mut view, tablet) = (fresh(2, 1), TabletId(1));
+    let owner = Owner {
+        server: ServerId(1),
+        epoch: Epoch(3),
+    };
+    let logs = vec![ServerId(9)];
+    view.tables[0].tablets[0].assignment = Assignment {
+        owner: Some(owner),
+        moving_to: None,
+        logs: logs.clone(),
+    };
+    let open = Order::Open {
+        tablet,
+        owner,
+        logs: logs.clone(),
+    };
+    assert_eq!(decide(&view, &dead(&[])), slice::from_ref(&open));
+    view.servers.get_mut(&ServerId(1)).expect("it is there").draining = true;
+    let moves = Order::Move {
+        tablet,
+        seen: view.tables[0].tablets[0].assignment.clone(),
+        to: ServerId(2),
+    };
+    assert_eq!(decide(&view, &dead(&[])), [open, moves]);
+    view.tables[0].tablets[0].assignment.moving_to = Some(ServerId(2));
+    let close = Order::Close { tablet, owner };
+    assert_eq!(decide(&view, &dead(&[])), [close]);
+    // It has not opened the tablet, so its own log, which is not sealed, has nothing of it.
+    let report = Report {
+        epoch: owner.epoch,
+        state: ServedState::Unopened,
+    };
+    let server = view.servers.get_mut(&ServerId(1)).expect("it is there");
+    server.report.insert(tablet, report);
+    let assign = |view: &View| Order::Assign {
+        tablet,
+        seen: view.tables[0].tablets[0].assignment.clone(),
+        to: ServerId(2),
+        logs: logs.clone(),
+    };
+    assert_eq!(decide(&view, &dead(&[])), [assign(&view)]);
+    view.tables[0].tablets[0].assignment.moving_to = None;
+    assert_eq!(decide(&view, &dead(&[])), [assign(&view)], "the move is called off");
 }
 
 #[test]

@@ -129,6 +129,7 @@ fn report_of(report: &ServerReport, coming: &BTreeSet<TabletId>) -> BTreeMap<Tab
         TabletState::Replayed => ServedState::Replayed,
         TabletState::Serving => ServedState::Serving,
         TabletState::Closed => ServedState::Closed,
+        TabletState::Unopened => ServedState::Unopened,
     };
     let known = report.tablets.iter().flatten();
     let tablets = known.filter(|tablet| !coming.contains(&tablet.tablet)).map(|tablet| {

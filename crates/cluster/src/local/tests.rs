@@ -114,3 +114,56 @@ async fn the_log_retains_nothing_for_a_record_that_no_table_names() {
     world.put(table, bytes::Bytes::from_static(b"\x63")).await;
     assert!(unknown().await.is_empty());
 }
+
+/// It would not open the tablet, say because its version does not know the files. Another server can have the tablet then.
+#[tokio::test(start_paused = true)]
+async fn a_tablet_that_is_to_leave_unopened_is_not_opened_any_more() {
+    let world = World::new().await;
+    let (maker, member) = (world.follow(1).await, world.follow(2).await);
+    let made = maker.server.create_tablets(Arc::new(schema()), all_rows()).await;
+    made.expect("made");
+    let tables = Catalog::load(world.coord.clone()).await.expect("loaded");
+    tables.create_table(schema(), all_rows()).await.expect("created");
+    let of = |epoch| stele_assignment::Assignment {
+        owner: Some(Owner {
+            server: ServerId(2),
+            epoch: Epoch(epoch),
+        }),
+        ..stele_assignment::Assignment::default()
+    };
+    let change = Reassignment {
+        tablet: TABLET,
+        seen: stele_assignment::Assignment::default(),
+        next: of(2),
+    };
+    assert_eq!(tables.reassign(&[change]).await.expect("changed"), 1);
+    world.env.sleep(Duration::from_secs(1)).await;
+    let open = async |epoch| {
+        let assignment = Assignment {
+            tablet: TABLET,
+            epoch: Epoch(epoch),
+            schema: Arc::new(schema()),
+            logs: Vec::new(),
+            streams: BTreeMap::new(),
+        };
+        let outcomes = member.open(vec![assignment]).await;
+        outcomes.into_iter().all(|opened| opened.is_ok())
+    };
+    let states = || async {
+        let report = member.report().await.expect("reported");
+        let tablets = report.tablets.expect("all tablets").into_iter();
+        let states = tablets.map(|tablet| (tablet.epoch.0, tablet.state));
+        states.collect::<Vec<_>>()
+    };
+    // The order may come twice.
+    for _ in 0..2 {
+        let closed = member.close(TABLET, Epoch(2), Closing::HandOver).await;
+        closed.expect("declined");
+        assert_eq!(states().await, [(2, TabletState::Unopened)]);
+    }
+    assert!(!open(2).await, "a late order would give it two servers");
+    assert!(open(3).await, "it comes back");
+    let late = member.close(TABLET, Epoch(2), Closing::HandOver).await;
+    late.expect("it has left under that epoch");
+    assert!(member.server.served(TABLET).is_ok());
+}

@@ -111,7 +111,7 @@ impl Model {
 
     /// One event: of the load, of a fault, or of the leader.
     pub(super) fn step(&mut self) {
-        match self.below(20) {
+        match self.below(21) {
             0 if self.living() < SERVERS_MAX => self.start_server(),
             // It ends without a word, or runs on as a zombie.
             1 if self.living() > 2 => {
@@ -137,7 +137,18 @@ impl Model {
                     self.carry_out(&order);
                 }
             }
+            15 => self.fail_to_open(),
             _ => self.lead(3),
+        }
+    }
+
+    /// A server is opening a tablet, and does not succeed.
+    fn fail_to_open(&mut self) {
+        let (id, tablet) = (self.any_server(), self.any_tablet());
+        let process = self.process(id);
+        let is_opening = |(_, state): &(Epoch, ServedState)| *state == ServedState::Opening;
+        if process.tablets.get(&tablet).is_some_and(is_opening) {
+            process.tablets.remove(&tablet);
         }
     }
 
@@ -213,7 +224,7 @@ impl Model {
                 *state = ServedState::Serving;
             }
             ServedState::Serving => unflushed.clear(),
-            ServedState::Closed => {}
+            ServedState::Closed | ServedState::Unopened => {}
         }
     }
 
@@ -328,6 +339,16 @@ impl Model {
         {
             unflushed.clear();
             *state = ServedState::Closed;
+        }
+        // The order may be late: another epoch than the newest may be refused, too.
+        let has_left = |state| matches!(state, ServedState::Closed | ServedState::Unopened);
+        let is_unopened = process
+            .tablets
+            .get(&tablet)
+            .is_none_or(|(epoch, state)| *epoch < owner.epoch && has_left(*state));
+        if process.runs && is_unopened {
+            let unopened = (owner.epoch, ServedState::Unopened);
+            process.tablets.insert(tablet, unopened);
         }
     }
 
