@@ -19,6 +19,17 @@ pub async fn next_epoch(coord: &dyn Coord, name: &str) -> Result<u64> {
 
 /// The next number of a counter, above `floor`: a number that is known from elsewhere to have been given.
 pub async fn next_epoch_above(coord: &dyn Coord, name: &str, floor: u64) -> Result<u64> {
+    next_epoch_with(coord, name, floor, |_, _| std::future::ready(Ok(Txn::default()))).await
+}
+
+/// The same in one transaction with others: `with` gets the last number and the next one, and gives the conditions and writes that join
+/// those of the counter. It is asked again in each attempt, and its error ends the call.
+pub async fn next_epoch_with<E: From<CoordError>, F: Future<Output = std::result::Result<Txn, E>>>(
+    coord: &dyn Coord,
+    name: &str,
+    floor: u64,
+    with: impl Fn(u64, u64) -> F,
+) -> std::result::Result<u64, E> {
     let key = key(name);
     for _ in 0..ATTEMPTS_MAX {
         let read = coord.get(&key).await?;
@@ -33,18 +44,15 @@ pub async fn next_epoch_above(coord: &dyn Coord, name: &str, floor: u64) -> Resu
             key: key.clone(),
             value: Bytes::from(next.to_string()),
         };
-        let txn = Txn {
-            conditions: vec![Condition::unchanged(&key, read.as_ref())],
-            writes: vec![put],
-        };
+        let mut txn = with(last, next).await?;
+        txn.conditions.push(Condition::unchanged(&key, read.as_ref()));
+        txn.writes.push(put);
         if let TxnOutcome::Committed { .. } = coord.txn(txn).await? {
             return Ok(next);
         }
     }
-    Err(CoordError::Contended {
-        key,
-        attempts: ATTEMPTS_MAX,
-    })
+    let attempts = ATTEMPTS_MAX;
+    Err(CoordError::Contended { key, attempts }.into())
 }
 
 /// The key of a counter.

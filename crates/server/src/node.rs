@@ -68,13 +68,13 @@ pub async fn next_server_epoch(coord: &dyn Coord, storage: &dyn Storage) -> anyh
 }
 
 /// The coordinator of a node, and facts that it gave.
-pub struct Coordination {
+struct Coordination {
     /// The coordinator.
-    pub coord: Arc<dyn Coord>,
-    /// The epoch of this start.
-    pub epoch: Epoch,
+    coord: Arc<dyn Coord>,
+    /// The epoch of this start. The chain of archived logs went on or ended when it was drawn.
+    epoch: Epoch,
     /// The catalog may lack its last change, so tablets that it does not name must stay.
-    pub catalog_in_doubt: bool,
+    catalog_in_doubt: bool,
 }
 
 /// The block cache and the options of a tablet server with these settings.
@@ -129,8 +129,8 @@ impl Node {
         Node::start_with(env, (storage, keys), coordination, config, metrics).await
     }
 
-    /// The same with any coordinator.
-    pub async fn start_with(
+    /// The same with that coordinator.
+    async fn start_with(
         env: Env,
         (storage, keys): (Arc<dyn Storage>, Keys),
         coordination: Coordination,
@@ -145,9 +145,8 @@ impl Node {
         let catalog = Arc::new(Catalog::load(coord).await.context("catalog")?);
         let (cache, options) = server_parts(config);
         // Before anything of the log can be deleted: it would be missing in the archive.
-        match config.archive_log {
-            Some(_) => drop(catalog.inherit_archived_log(epoch.0).await.context("catalog")?),
-            None => end_archive(&catalog).await?,
+        if config.archive_log.is_some() {
+            catalog.inherit_archived_log(epoch.0).await.context("catalog")?;
         }
         let clock = clock(&env, &catalog).await?;
         let options = ServerOptions {
@@ -210,15 +209,6 @@ async fn clock(env: &Env, catalog: &Catalog) -> anyhow::Result<Arc<LogClock>> {
         );
     }
     Ok(LogClock::new(env.clone(), noted))
-}
-
-/// Notes that the log is not archived from here on.
-async fn end_archive(catalog: &Catalog) -> anyhow::Result<()> {
-    if catalog.archived_log().await.context("catalog")?.is_some() {
-        tracing::warn!("the log was archived so far and is not any more: the archive has a gap from here on");
-        catalog.end_archived_log().await.context("catalog")?;
-    }
-    Ok(())
 }
 
 fn place_of(archive: &ArchiveConfig) -> BackupDestination {

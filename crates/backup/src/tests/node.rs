@@ -85,9 +85,8 @@ pub(super) async fn try_start_archiving(
         .await
         .map_err(|e| text(&e))?;
     let catalog = Arc::new(Catalog::load(coord).await.map_err(|e| text(&e))?);
-    match archive {
-        Some(_) => drop(catalog.inherit_archived_log(epoch).await.map_err(|e| text(&e))?),
-        None => catalog.end_archived_log().await.map_err(|e| text(&e))?,
+    if archive.is_some() {
+        catalog.inherit_archived_log(epoch).await.map_err(|e| text(&e))?;
     }
     let clock = LogClock::new(env.clone(), catalog.noted_moment().await.map_err(|e| text(&e))?);
     let options = ServerOptions {

@@ -3,7 +3,8 @@
 use super::{Catalog, Result};
 use crate::error::CatalogError;
 use bytes::Bytes;
-use stele_coord::{Condition, Coord, Txn, TxnOutcome, Versioned, Write, epoch};
+use stele_coord::epoch::{self, next_epoch_with};
+use stele_coord::{Condition, Coord, Txn, TxnOutcome, Write};
 
 /// The key of the number of the data root.
 const ROOT: &str = "root/id";
@@ -85,11 +86,15 @@ impl Catalog {
 
     /// Begins a chain of logs that are archived. All owners with an epoch so far know of it.
     pub async fn begin_archived_log(&self, number: [u8; 16]) -> Result<()> {
+        let key = epoch::key(EPOCHS);
         loop {
-            let counter = Counter::read(&*self.coord).await?;
-            let epoch = narrow(counter.last)?;
+            let counter = self.coord.get(&key).await?;
+            let last = counter
+                .as_ref()
+                .map_or(Ok(0), |found| epoch::parse(&key, &found.value))?;
+            let epoch = narrow(last)?;
             let txn = Txn {
-                conditions: vec![counter.unchanged()],
+                conditions: vec![Condition::unchanged(&key, counter.as_ref())],
                 writes: vec![ArchivedChain { number, epoch }.put()],
             };
             if let TxnOutcome::Committed { .. } = self.coord.txn(txn).await? {
@@ -99,12 +104,10 @@ impl Catalog {
     }
 
     /// Ends the chain of logs that are archived.
-    pub async fn end_archived_log(&self) -> Result<()> {
+    async fn end_archived_log(&self) -> Result<()> {
         let txn = Txn {
             conditions: Vec::new(),
-            writes: vec![Write::Delete {
-                key: ARCHIVED_LOG.to_owned(),
-            }],
+            writes: vec![end_of_chain()],
         };
         match self.coord.txn(txn).await? {
             TxnOutcome::Committed { .. } => Ok(()),
@@ -141,7 +144,7 @@ impl Catalog {
 
     /// An epoch above all that were given, and above `floor`. No later owner gets it or one below.
     pub async fn raise_epochs(&self, floor: u64) -> Result<u32> {
-        narrow(advance(&*self.coord, floor, Chain::FollowsAlways).await?)
+        advance(&*self.coord, floor, Chain::FollowsAlways).await
     }
 }
 
@@ -153,11 +156,11 @@ pub async fn draw_epoch(coord: &dyn Coord, used: u64, archives: bool) -> Result<
         true => Chain::Follows,
         false => Chain::Ends,
     };
-    narrow(advance(coord, used, chain).await?)
+    advance(coord, used, chain).await
 }
 
 /// The chain of archived logs when the counter moves.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 enum Chain {
     /// It follows.
     FollowsAlways,
@@ -166,52 +169,37 @@ enum Chain {
     Ends,
 }
 
-/// The counter of epochs as it was read.
-struct Counter {
-    key: String,
-    found: Option<Versioned>,
-    last: u64,
+/// Moves the counter of epochs, and with it the chain of archived logs.
+async fn advance(coord: &dyn Coord, floor: u64, then: Chain) -> Result<u32> {
+    let with = |last, next| move_chain(coord, (last, next), then, floor <= last);
+    narrow(next_epoch_with(coord, EPOCHS, floor, with).await?)
 }
 
-impl Counter {
-    async fn read(coord: &dyn Coord) -> Result<Counter> {
-        let key = epoch::key(EPOCHS);
-        let found = coord.get(&key).await?;
-        let last = found.as_ref().map_or(Ok(0), |found| epoch::parse(&key, &found.value))?;
-        Ok(Counter { key, found, last })
-    }
-
-    fn unchanged(&self) -> Condition {
-        Condition::unchanged(&self.key, self.found.as_ref())
-    }
-}
-
-/// Moves the counter of epochs, and with it the chain of archived logs. A chain that is behind the counter stays behind.
-async fn advance(coord: &dyn Coord, floor: u64, then: Chain) -> Result<u64> {
-    loop {
-        let counter = Counter::read(coord).await?;
-        let chain = coord.get(ARCHIVED_LOG).await?;
-        let next = counter.last.max(floor).saturating_add(1);
-        let mut writes = vec![Write::Put {
-            key: counter.key.clone(),
-            value: Bytes::from(narrow(next)?.to_string()),
-        }];
-        let known = chain.as_ref().and_then(|found| ArchivedChain::decode(&found.value));
-        let follows = then == Chain::FollowsAlways || then == Chain::Follows && floor <= counter.last;
-        if let Some(known) = known.filter(|known| follows && u64::from(known.epoch) == counter.last) {
-            let epoch = narrow(next)?;
-            writes.push(ArchivedChain { epoch, ..known }.put());
-        }
-        if then == Chain::Ends && chain.is_some() {
+/// The part of a transaction that moves the chain of archived logs from the last epoch to the next one. A chain that is behind the counter
+/// stays behind.
+async fn move_chain(coord: &dyn Coord, (last, next): (u64, u64), then: Chain, is_known: bool) -> Result<Txn> {
+    let epoch = narrow(next)?;
+    let chain = coord.get(ARCHIVED_LOG).await?;
+    let known = chain.as_ref().and_then(|found| ArchivedChain::decode(&found.value));
+    let known = known.filter(|known| u64::from(known.epoch) == last);
+    let write = match then {
+        Chain::Ends if chain.is_some() => {
             tracing::warn!("the log was archived so far and is not any more: the archive has a gap from here on");
-            writes.push(Write::Delete {
-                key: ARCHIVED_LOG.to_owned(),
-            });
+            Some(end_of_chain())
         }
-        let conditions = vec![counter.unchanged(), Condition::unchanged(ARCHIVED_LOG, chain.as_ref())];
-        if let TxnOutcome::Committed { .. } = coord.txn(Txn { conditions, writes }).await? {
-            return Ok(next);
-        }
+        Chain::Ends => None,
+        Chain::Follows if !is_known => None,
+        Chain::Follows | Chain::FollowsAlways => known.map(|known| ArchivedChain { epoch, ..known }.put()),
+    };
+    Ok(Txn {
+        conditions: vec![Condition::unchanged(ARCHIVED_LOG, chain.as_ref())],
+        writes: write.into_iter().collect(),
+    })
+}
+
+fn end_of_chain() -> Write {
+    Write::Delete {
+        key: ARCHIVED_LOG.to_owned(),
     }
 }
 

@@ -118,9 +118,8 @@ pub(super) async fn open(
     let epoch = draw_epoch(&*coord, used, archives).await.map_err(|e| text(&e))?;
     let catalog_in_doubt = coord.was_torn();
     let catalog = Arc::new(Catalog::load(coord).await.map_err(|e| text(&e))?);
-    match archives {
-        true => drop(catalog.inherit_archived_log(epoch).await.map_err(|e| text(&e))?),
-        false => catalog.end_archived_log().await.map_err(|e| text(&e))?,
+    if archives {
+        catalog.inherit_archived_log(epoch).await.map_err(|e| text(&e))?;
     }
     let clock = LogClock::new(env.clone(), catalog.noted_moment().await.map_err(|e| text(&e))?);
     let options = ServerOptions {
