@@ -28,6 +28,9 @@ const QUEUE_MAX: usize = 8_192;
 /// Places of the queue that refused calls leave to others: a flood of them must not push an administrator's call out.
 const QUEUE_RESERVED: usize = QUEUE_MAX / 2;
 
+/// The reason in the line of a call that was given up before its outcome was known.
+pub const GIVEN_UP: &str = "it was given up, and may have been carried out";
+
 /// Events that are written together.
 const BATCH_MAX: usize = 512;
 

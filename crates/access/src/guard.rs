@@ -208,9 +208,15 @@ impl Guard {
         on: &Resource,
         call: impl Future<Output = ServiceResult<T>>,
     ) -> ServiceResult<T> {
-        let note = Note::new(self, operation, on);
+        self.noted(Some(Note::new(self, operation, on)), call).await
+    }
+
+    /// Makes a call, and writes its note, if there is one, with its outcome.
+    async fn noted<T>(&self, note: Option<Note<'_>>, call: impl Future<Output = ServiceResult<T>>) -> ServiceResult<T> {
         let outcome = self.on_behalf(call).await;
-        note.write(outcome.as_ref().err());
+        if let Some(note) = note {
+            note.write(outcome.as_ref().err());
+        }
         outcome
     }
 
@@ -231,12 +237,7 @@ impl Guard {
         table: &TableName,
         call: impl Future<Output = ServiceResult<T>>,
     ) -> ServiceResult<T> {
-        let note = self.note_rows(operation, table);
-        let outcome = self.on_behalf(call).await;
-        if let Some(note) = note {
-            note.write(outcome.as_ref().err());
-        }
-        outcome
+        self.noted(self.note_rows(operation, table), call).await
     }
 
     /// The note of a change of rows that a person makes, also where other changes of rows are not written to the audit log.

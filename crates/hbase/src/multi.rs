@@ -10,7 +10,7 @@ use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
 use crate::get::{Found, Lookup, region_and_schema};
 use crate::meta_table;
-use crate::mutate::{PlainRows, converter, is_plain, operate, other_row, write, written};
+use crate::mutate::{PlainRows, converter, converter_at, is_plain, operate, other_row, write, written};
 use crate::mutations::{self, Converter, RowChange};
 use crate::pace::{Pace, ROW_UNITS};
 use crate::region_cache::Opened;
@@ -22,7 +22,7 @@ use bytes::Bytes;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use stele_client::Step;
-use stele_types::{Durability, FamilyId, TableSchema, Timestamp};
+use stele_types::{Durability, FamilyId, TableSchema};
 use stele_wire::cell::CellReader;
 use stele_wire::exception;
 use stele_wire::frame::CellBlock;
@@ -129,7 +129,6 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
                     region,
                     schema,
                     nonce_group,
-                    now: Timestamp(0),
                     results: &mut results,
                     search: FamilySearch::default(),
                     units: 0,
@@ -304,8 +303,6 @@ struct Part<'a> {
     region: Arc<Region>,
     schema: Arc<TableSchema>,
     nonce_group: Option<u64>,
-    /// The time of the plain changes that are written together next.
-    now: Timestamp,
     results: &'a mut Results,
     search: FamilySearch,
     /// Work of the filters of the last action ([`Pace`]).
@@ -354,14 +351,10 @@ impl Part<'_> {
         let Some(mutation) = action.mutation else {
             return Err(Failure::not_served("a coprocessor call within a batch"));
         };
-        if writes.0.is_empty() {
-            // Later than the times of increments and appends before.
-            self.now = times::now(&self.schema, self.shared.env.wall_micros());
-        }
-        let converter = Converter {
-            now: self.now,
-            ..converter(self.shared, self.call, &self.schema, self.nonce_group)
-        };
+        // Changes that are written together have one time. The first one's is later than those of increments and appends before.
+        let now = writes.0.last().and_then(|group| group.rows.now());
+        let now = now.unwrap_or_else(|| times::now(&self.schema, self.shared.env.wall_micros()));
+        let converter = converter_at(now, self.call, &self.schema, self.nonce_group);
         let change = converter.convert(mutation, cells, &mut self.search)?;
         self.region.check_row(&change.row, "batch")?;
         self.region.check_cells(&self.schema, &change)?;

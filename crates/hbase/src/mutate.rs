@@ -38,6 +38,11 @@ pub(crate) struct PlainRows {
 }
 
 impl PlainRows {
+    /// The time of this server in the changes so far.
+    pub(crate) fn now(&self) -> Option<Timestamp> {
+        self.now
+    }
+
     /// Adds a plain change.
     pub(crate) fn add(&mut self, change: RowChange) {
         let mut mutations = Vec::with_capacity(change.steps.len());
@@ -78,10 +83,20 @@ pub(crate) fn converter<'a>(
     schema: &'a TableSchema,
     nonce_group: Option<u64>,
 ) -> Converter<'a> {
+    converter_at(times::now(schema, shared.env.wall_micros()), call, schema, nonce_group)
+}
+
+/// A converter with this time of the server.
+pub(crate) fn converter_at<'a>(
+    now: Timestamp,
+    call: &'a Call,
+    schema: &'a TableSchema,
+    nonce_group: Option<u64>,
+) -> Converter<'a> {
     Converter {
         schema,
         nonce_group,
-        now: times::now(schema, shared.env.wall_micros()),
+        now,
         memory: Some(&call.memory),
     }
 }

@@ -227,7 +227,10 @@ fn decode_durability(fields: &mut Cursor) -> Decoded<Option<Durability>> {
 
 /// The request of a mutate.
 pub(crate) fn encode_mutate(rows: &RowWrites, durability: Option<Durability>) -> Segments {
-    let mut out = Segments::default();
+    encode_mutate_behind(Segments::default(), rows, durability)
+}
+
+fn encode_mutate_behind(mut out: Segments, rows: &RowWrites, durability: Option<Durability>) -> Segments {
     encode_durability(durability, &mut out);
     writes::encode(rows, &mut out);
     out
@@ -246,9 +249,7 @@ fn decode_mutate_of(mut fields: Cursor) -> Decoded<(RowWrites, Option<Durability
 pub(crate) fn encode_timed_mutate(rows: &RowWrites, durability: Option<Durability>, at: Timestamp) -> Segments {
     let mut out = Segments::default();
     out.i64(at.0);
-    encode_durability(durability, &mut out);
-    writes::encode(rows, &mut out);
-    out
+    encode_mutate_behind(out, rows, durability)
 }
 
 pub(crate) fn decode_timed_mutate(body: Bytes) -> Decoded<(RowWrites, Option<Durability>)> {

@@ -5,6 +5,7 @@ use crate::handshake::Identity;
 use crate::segments::Segments;
 use bytes::Bytes;
 use std::sync::Arc;
+use stele_access::audit::GIVEN_UP;
 use stele_access::{Forwarded, NAME_BYTES_MAX, NamedCaller, Source};
 use stele_types::TabletId;
 
@@ -93,7 +94,7 @@ impl Note {
 impl Drop for Note {
     fn drop(&mut self) {
         if !self.is_written {
-            self.put(Some("it was given up, and may have been carried out"));
+            self.put(Some(GIVEN_UP));
         }
     }
 }

@@ -219,25 +219,22 @@ impl TabletService for RemoteTablets {
 
     async fn mutate(&self, tablet: TabletId, rows: RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
         writes::check(&rows)?;
-        let timed = match rows.server_time() {
-            None => None,
+        let plain = async || {
+            let body = messages::encode_mutate(&rows, durability);
+            self.call(CallKind::Mutate, tablet, body).await
+        };
+        let answered = match rows.server_time() {
+            None => plain().await,
             Some(time) => {
                 let body = messages::encode_timed_mutate(&rows, durability, time.at);
                 match self.call(CallKind::TimedMutate, tablet, body).await {
                     // An earlier version, which keeps the time of this server.
-                    Err(error) if error.kind == ErrorKind::Unimplemented => None,
-                    answered => Some(answered?),
+                    Err(error) if error.kind == ErrorKind::Unimplemented => plain().await,
+                    answered => answered,
                 }
             }
         };
-        let answer = match timed {
-            Some(answer) => answer,
-            None => {
-                let body = messages::encode_mutate(&rows, durability);
-                self.call(CallKind::Mutate, tablet, body).await?
-            }
-        };
-        match answer.is_empty() {
+        match answered?.is_empty() {
             true => Ok(()),
             false => Err(ServiceError::new(
                 ErrorKind::Aborted,

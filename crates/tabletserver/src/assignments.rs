@@ -209,36 +209,28 @@ impl Assignments {
         let limit = self.replay_limit();
         let (wanted, claimed): (Vec<Wanted<'_>>, Vec<Claimed>) = needing.into_iter().unzip();
         let all = self.replay_and_follow(&claimed, limit).await;
-        let both = wanted.into_iter().zip(claimed);
         let Err(error) = all else {
-            return (true, self.serve_all(both.collect()).await);
+            return (true, self.serve_all(wanted, claimed).await);
         };
-        let mut groups: BTreeMap<BTreeSet<ServerId>, Vec<(Wanted<'_>, Claimed)>> = BTreeMap::new();
-        for (wanted, claimed) in both {
-            claimed.forget_replayed();
-            groups
-                .entry(claimed.logs().clone())
-                .or_default()
-                .push((wanted, claimed));
+        let mut groups: BTreeMap<BTreeSet<ServerId>, (Vec<Wanted<'_>>, Vec<Claimed>)> = BTreeMap::new();
+        for (wanted, claimed) in wanted.into_iter().zip(claimed) {
+            let group = groups.entry(claimed.logs().clone()).or_default();
+            group.0.push(wanted);
+            group.1.push(claimed);
         }
-        let is_one = groups.len() == 1;
+        if groups.len() == 1 {
+            let (wanted, claimed) = groups.into_values().next().unwrap_or_default();
+            return (false, give_up_all(wanted, claimed, &error).await);
+        }
         let (mut has_replayed, mut opened) = (false, Vec::new());
-        for group in groups.into_values() {
-            let (wanted, claimed): (Vec<Wanted<'_>>, Vec<Claimed>) = group.into_iter().unzip();
-            let replayed = match is_one {
-                true => Err(error.clone()),
-                false => self.replay_and_follow(&claimed, limit).await,
-            };
-            match replayed {
-                Ok(()) => {
-                    has_replayed = true;
-                    opened.extend(self.serve_all(wanted.into_iter().zip(claimed).collect()).await);
-                }
-                Err(error) => {
-                    Claimed::give_up_all(claimed, &error).await;
-                    opened.extend(wanted.iter().map(|wanted| (wanted.place, Err(error.clone()))));
-                }
-            }
+        for (wanted, claimed) in groups.into_values() {
+            claimed.iter().for_each(Claimed::forget_replayed);
+            let replayed = self.replay_and_follow(&claimed, limit).await;
+            has_replayed |= replayed.is_ok();
+            opened.extend(match replayed {
+                Ok(()) => self.serve_all(wanted, claimed).await,
+                Err(error) => give_up_all(wanted, claimed, &error).await,
+            });
         }
         (has_replayed, opened)
     }
@@ -248,18 +240,17 @@ impl Assignments {
         if free.is_empty() {
             return Vec::new();
         }
-        // The former owner may have noted later times than this server's clock has.
-        let Err(error) = self.follow(0).await else {
-            return self.serve_all(free).await;
-        };
         let (wanted, claimed): (Vec<Wanted<'_>>, Vec<Claimed>) = free.into_iter().unzip();
-        Claimed::give_up_all(claimed, &error).await;
-        wanted.iter().map(|wanted| (wanted.place, Err(error.clone()))).collect()
+        // The former owner may have noted later times than this server's clock has.
+        match self.follow(0).await {
+            Ok(()) => self.serve_all(wanted, claimed).await,
+            Err(error) => give_up_all(wanted, claimed, &error).await,
+        }
     }
 
     /// Serves tablets whose records are replayed. Each is a request to storage, for which rows wait.
-    async fn serve_all(&self, replayed: Vec<(Wanted<'_>, Claimed)>) -> Outcomes {
-        let serving = replayed.into_iter().map(|(wanted, claimed)| async move {
+    async fn serve_all(&self, wanted: Vec<Wanted<'_>>, replayed: Vec<Claimed>) -> Outcomes {
+        let serving = wanted.into_iter().zip(replayed).map(|(wanted, claimed)| async move {
             let Wanted { place, turn } = wanted;
             let served = self.serve(claimed).await;
             drop(turn);
@@ -505,6 +496,12 @@ impl Assignments {
         let from = replayed.get(&tablet.id());
         from.map_or_else(Vec::new, |from| from.logs.iter().copied().collect())
     }
+}
+
+/// Gives tablets up for the same reason; their outcomes.
+async fn give_up_all(wanted: Vec<Wanted<'_>>, claimed: Vec<Claimed>, error: &ServiceError) -> Outcomes {
+    Claimed::give_up_all(claimed, error).await;
+    wanted.iter().map(|wanted| (wanted.place, Err(error.clone()))).collect()
 }
 
 #[cfg(test)]

@@ -4,12 +4,9 @@
 //! and one that is dropped without an outcome is written, too.
 
 use super::Guard;
-use crate::audit::Outcome;
+use crate::audit::{GIVEN_UP, Outcome};
 use std::fmt::Display;
 use stele_client::ServiceError;
-
-/// The reason in the line of a call that was given up.
-const GIVEN_UP: &str = "it was given up, and may have been carried out";
 
 /// A call that has begun. It is written once: with its outcome, or when it is dropped.
 #[must_use = "a note that is dropped says that the call was given up"]

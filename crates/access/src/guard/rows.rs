@@ -332,7 +332,8 @@ impl Checked {
         }
         let now = self.guard.readable("read_rows", &self.table, &self.rows)?;
         if now != self.families {
-            return Err(changed());
+            let message = "the rights of the caller changed during the read: begin it again";
+            return Err(ServiceError::new(ErrorKind::PermissionDenied, message));
         }
         self.version = version;
         Ok(())
@@ -355,11 +356,6 @@ impl Checked {
         self.counted = now;
         Ok(())
     }
-}
-
-fn changed() -> ServiceError {
-    let message = "the rights of the caller changed during the read: begin it again";
-    ServiceError::new(ErrorKind::PermissionDenied, message)
 }
 
 #[async_trait]
