@@ -764,6 +764,17 @@ fn tagged(out: &mut BytesMut, row: &str, timestamp: i64, kind: u8, value: &[u8])
     out.extend_from_slice(&tag);
 }
 
+/// The cells of the first region.
+fn first_rows(client: &mut Connection) -> Vec<String> {
+    let scan = ScanRequest {
+        region: Some(region_of(client, b"a")),
+        scan: Some(Scan::default()),
+        number_of_rows: Some(10),
+        ..ScanRequest::default()
+    };
+    client.ask::<ScanResponse>("Scan", &scan).1
+}
+
 /// Sends an entry of a log, as a source of replication does; the class of the exception in the response.
 fn ship(admin: &mut Connection, table: &'static str, cells: BytesMut, count: i32) -> Option<String> {
     let entry = WalEntry {
@@ -803,13 +814,7 @@ fn an_entry_of_a_log_survives_the_process_in_a_table_without_a_log() {
     drop(first);
     let second = server(data.path(), &address);
     let mut client = Connection::open(&address, CLIENT_SERVICE);
-    let scan = ScanRequest {
-        region: Some(region_of(&mut client, b"a")),
-        scan: Some(Scan::default()),
-        number_of_rows: Some(10),
-        ..ScanRequest::default()
-    };
-    assert_eq!(client.ask::<ScanResponse>("Scan", &scan).1, ["a f:q=v"]);
+    assert_eq!(first_rows(&mut client), ["a f:q=v"]);
     assert_eq!(second.stop(rustix::process::Signal::TERM), Some(0));
 }
 
@@ -832,14 +837,7 @@ fn a_lifetime_in_a_log_is_kept_and_other_tags_are_refused() {
         assert_eq!(ship(cells, 1).as_deref(), Some(exception::DO_NOT_RETRY));
     }
     let mut client = Connection::open(&address, CLIENT_SERVICE);
-    let scan = ScanRequest {
-        region: Some(region_of(&mut client, b"a")),
-        scan: Some(Scan::default()),
-        number_of_rows: Some(10),
-        ..ScanRequest::default()
-    };
-    let (_, found) = client.ask::<ScanResponse>("Scan", &scan);
-    assert_eq!(found, ["b f:q=v", "c f:q=v"], "the first has expired");
+    assert_eq!(first_rows(&mut client), ["b f:q=v", "c f:q=v"], "the first has expired");
     assert_eq!(server.stop(rustix::process::Signal::TERM), Some(0));
 }
 

@@ -132,16 +132,22 @@ async fn a_gap_outlives_the_process_that_made_it() {
     world.refusal(behind).await;
 }
 
-/// A restore takes numbers that servers take, too, and so does a start that ends early. Neither changes the log.
-#[tokio::test]
-async fn restores_and_starts_that_end_early_leave_no_gap() {
-    let mut world = World::begin().await;
+/// An archive with a backup, and a moment behind it.
+async fn archived() -> (World, Moments) {
+    let world = World::begin().await;
     world.node.make_table("t").await;
     world.node.done("b", create()).await;
     world.node.write("t", 0..10, 1).await;
     let mut moments = Moments::default();
     moments.remember(&world.node, &["t"]).await;
     world.node.archive().await;
+    (world, moments)
+}
+
+/// A restore takes numbers that servers take, too, and so does a start that ends early. Neither changes the log.
+#[tokio::test]
+async fn restores_and_starts_that_end_early_leave_no_gap() {
+    let (mut world, mut moments) = archived().await;
     world.node.done("b", restore_as("t", "copy")).await;
     world.node.master.delete_table(&table("copy")).await.unwrap();
     // Not archived yet when the server ends.
@@ -161,13 +167,7 @@ async fn restores_and_starts_that_end_early_leave_no_gap() {
 /// A server that ran without archiving its log leaves a gap, although its log has gone.
 #[tokio::test]
 async fn a_run_without_the_archive_is_a_gap() {
-    let mut world = World::begin().await;
-    world.node.make_table("t").await;
-    world.node.done("b", create()).await;
-    world.node.write("t", 0..10, 1).await;
-    let mut moments = Moments::default();
-    moments.remember(&world.node, &["t"]).await;
-    world.node.archive().await;
+    let (mut world, moments) = archived().await;
     world.node.stop().await;
     let without = start(&world.root, &world.backups).await;
     without.write("t", 0..10, 2).await;
