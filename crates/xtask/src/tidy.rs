@@ -12,6 +12,7 @@ mod layers;
 mod lexer;
 mod limiters;
 mod links;
+mod pages;
 mod product;
 mod prose;
 mod ratchet;
@@ -247,6 +248,7 @@ fn check(files: &[SourceFile]) -> Vec<Problem> {
             Some("md") => {
                 problems.extend(sources::words(file));
                 problems.extend(documents.links_in(file));
+                problems.extend(pages::length(file));
             }
             Some("go" | "py") => problems.extend(sources::words(file)),
             Some("toml") => {

@@ -98,7 +98,7 @@ fn join(from: &str, path: &str) -> String {
 }
 
 /// Lines outside fenced code, with their numbers.
-fn outside_code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub fn outside_code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
         let fence = line.trim_start().starts_with("```");
