@@ -32,8 +32,8 @@ const READ_BYTES_MAX: usize = 16 << 20;
 /// and types of 800.
 const TABLE_ADMIN_BYTES_MAX: usize = 16 << 20;
 
-/// Largest message of the administration of instances: twice the record that is kept of one.
-const INSTANCE_ADMIN_BYTES_MAX: usize = 512 << 10;
+/// Largest message of the administration of instances, twice the record that is kept of one, and of the server.
+const ADMIN_BYTES_MAX: usize = 512 << 10;
 
 /// Largest message of calls that carry names, tokens and a range of rows: two keys and some names.
 const SMALL_BYTES_MAX: usize = 4 * BIGTABLE_ROW_KEY_BYTES_MAX;
@@ -126,7 +126,7 @@ impl Element {
             Element::Family | Element::FamilyChange => FAMILIES_MAX,
             Element::GcRule => GC_RULES_MAX,
             Element::MapEntry => ENTRIES_MAX,
-            Element::InstanceByte => INSTANCE_ADMIN_BYTES_MAX,
+            Element::InstanceByte => ADMIN_BYTES_MAX,
         }
     }
 
@@ -234,7 +234,10 @@ impl CallLimits {
             Some(("google.bigtable.admin.v2.BigtableTableAdmin" | "stele.admin.v1.LocalityGroups", _)) => {
                 TABLE_ADMIN_BYTES_MAX
             }
-            Some(("google.bigtable.admin.v2.BigtableInstanceAdmin", _)) => INSTANCE_ADMIN_BYTES_MAX,
+            Some(("stele.admin.v1.Reads", _)) => READ_BYTES_MAX,
+            Some(("google.bigtable.admin.v2.BigtableInstanceAdmin", _)) => ADMIN_BYTES_MAX,
+            // Names of tables for a backup, access rules.
+            Some((service, _)) if service.starts_with("stele.admin.v1.") => ADMIN_BYTES_MAX,
             _ => SMALL_BYTES_MAX,
         };
         of_kind.min(self.request_bytes_max.max(self.overdraft_request_bytes))
@@ -270,6 +273,18 @@ mod tests {
         assert_eq!(of(512), (1_024, 128, 128));
         assert_eq!(of(4_096), (8_192, 1_024, 257));
         assert_eq!(of(1 << 20), (8_192, 1 << 18, 257));
+    }
+
+    #[test]
+    fn an_explained_read_may_be_as_large_as_a_read() {
+        let of = |path: &str| CallLimits::default().message_bytes_max(path);
+        assert_eq!(
+            of(stele_adminapi::EXPLAIN_READ_PATH),
+            of("/google.bigtable.v2.Bigtable/ReadRows")
+        );
+        // A thousand tables with long names.
+        assert!(of("/stele.admin.v1.Backups/BeginBackup") >= 1_000 * 300);
+        assert_eq!(of("/grpc.health.v1.Health/Check"), SMALL_BYTES_MAX);
     }
 
     #[test]

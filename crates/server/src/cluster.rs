@@ -99,7 +99,7 @@ pub async fn join(
     let options = ClusterOptions {
         slow: slow.clone(),
         session: cluster.session,
-        addresses: addresses(cluster, at, bound),
+        addresses: addresses(config, cluster, at, bound),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         lanes: cores,
         tests: Arc::new(ConditionTests::new(env.clone(), &parts.1.pool)),
@@ -184,12 +184,12 @@ async fn connect(cluster: &Cluster, env: &Env, metrics: &Metrics) -> anyhow::Res
 }
 
 /// The addresses that others are told.
-fn addresses(cluster: &Cluster, peer: SocketAddr, bound: Bound) -> Addresses {
+fn addresses(config: &Config, cluster: &Cluster, peer: SocketAddr, bound: Bound) -> Addresses {
     let told = |address: SocketAddr| cluster.told(address);
     Addresses {
         peer: told(peer),
         bigtable: told(bound.bigtable),
-        hbase: bound.hbase.map(told).unwrap_or_default(),
+        hbase: bound.hbase.map(|at| config.hbase_told(at)).unwrap_or_default(),
         http: told(bound.http),
     }
 }

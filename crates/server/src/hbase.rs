@@ -159,8 +159,8 @@ fn files_of_loads(config: &Config, env: &Env) -> anyhow::Result<ForeignFiles> {
 
 /// The host that clients are told.
 fn host(config: &Config, at: SocketAddr) -> String {
-    if !config.hbase_host.is_empty() {
-        return config.hbase_host.clone();
+    if let Some(host) = config.hbase_told_host() {
+        return host.to_owned();
     }
     if at.ip().is_unspecified() {
         return rustix::system::uname().nodename().to_string_lossy().into_owned();

@@ -28,7 +28,7 @@ pub use traces::TraceConfig;
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use stele_etcd::EtcdAddress;
 use stele_storage::remote::cache::CacheOptions;
@@ -66,9 +66,22 @@ impl Cluster {
     pub fn told(&self, address: SocketAddr) -> String {
         match self.advertise.as_str() {
             "" => address.to_string(),
-            host if host.contains(':') => format!("[{}]:{}", host.trim_matches(['[', ']']), address.port()),
-            host => format!("{host}:{}", address.port()),
+            host => with_port(host, address.port()),
         }
+    }
+
+    /// Whether others are told another host for the port that only this machine reaches.
+    fn hides_its_port(&self) -> bool {
+        let advertise = self.advertise.trim_matches(['[', ']']);
+        let is_local = advertise.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+        self.peer.ip().is_loopback() && !is_local && !matches!(advertise, "" | "localhost")
+    }
+}
+
+fn with_port(host: &str, port: u16) -> String {
+    match host.contains(':') {
+        true => format!("[{}]:{port}", host.trim_matches(['[', ']'])),
+        false => format!("{host}:{port}"),
     }
 }
 
@@ -269,6 +282,23 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
     Ok(config)
 }
 
+impl Config {
+    /// The host that HBase clients are told, if a setting names one.
+    pub fn hbase_told_host(&self) -> Option<&str> {
+        let advertised = self.cluster.as_ref().map_or("", |cluster| &cluster.advertise);
+        let mut named = [self.hbase_host.as_str(), advertised].into_iter();
+        named.find(|host| !host.is_empty())
+    }
+
+    /// The text by which HBase clients are told an address of this server.
+    pub fn hbase_told(&self, address: SocketAddr) -> String {
+        match self.hbase_told_host() {
+            Some(host) => with_port(host, address.port()),
+            None => address.to_string(),
+        }
+    }
+}
+
 fn check(config: &Config) -> anyhow::Result<()> {
     let taken = |other: SocketAddr| config.hbase.is_some_and(|hbase| hbase == other && hbase.port() != 0);
     if taken(config.bigtable) || taken(config.http) {
@@ -287,10 +317,20 @@ fn check(config: &Config) -> anyhow::Result<()> {
         if !(2..=600).contains(&cluster.session.as_secs()) {
             bail!("session: {:?} is not within 2s and 600s", cluster.session);
         }
-        let told = [Some(cluster.peer), Some(config.bigtable), config.hbase];
+        let hbase = config.hbase.filter(|_| config.hbase_told_host().is_none());
+        let told = [Some(cluster.peer), Some(config.bigtable), hbase];
         if cluster.advertise.is_empty() && told.into_iter().flatten().any(|address| address.ip().is_unspecified()) {
             bail!(
                 "advertise: other servers cannot be told to connect to 0.0.0.0 or [::]; give the host of this server"
+            );
+        }
+        if cluster.hides_its_port() {
+            bail!(
+                "peer: other servers are told {}, but only this machine reaches {}: they would take this server for \
+                 dead. Give an address of this machine, or 0.0.0.0:{}",
+                cluster.told(cluster.peer),
+                cluster.peer,
+                cluster.peer.port()
             );
         }
         if matches!(config.data, Place::Folder(_)) {
@@ -317,6 +357,23 @@ mod tests {
     fn load_text(text: &str, args: &StartArgs) -> Result<Config, String> {
         let file = parse_file(text).map_err(|e| e.to_string())?;
         resolve(args, &file, 8 << 30).map_err(|e| format!("{e:#}"))
+    }
+
+    #[test]
+    fn hbase_clients_are_told_the_host_of_the_cluster_unless_they_have_their_own() {
+        let at: SocketAddr = "127.0.0.1:16020".parse().unwrap();
+        let told = |text: &str| {
+            let config = load_text(text, &StartArgs::default()).unwrap();
+            (config.hbase_told_host().map(str::to_owned), config.hbase_told(at))
+        };
+        let named = |host: &str, address: &str| (Some(host.to_owned()), address.to_owned());
+        let cluster = "cluster = \"etcd://e/c\"\ndata = \"s3://b\"\npeer = \"192.0.2.1:7070\"";
+        assert_eq!(told(""), (None, "127.0.0.1:16020".to_owned()));
+        assert_eq!(told(cluster), (None, "127.0.0.1:16020".to_owned()));
+        let advertising = format!("{cluster}\nadvertise = \"node-1\"");
+        assert_eq!(told(&advertising), named("node-1", "node-1:16020"));
+        let own = format!("{advertising}\nhbase_host = \"::1\"");
+        assert_eq!(told(&own), named("::1", "[::1]:16020"));
     }
 
     #[test]
@@ -380,6 +437,14 @@ mod tests {
             ("data = \"ftp://x\"", "ftp://x"),
             ("cluster = \"etcd://e/c\"", "share a storage"),
             ("cluster = \"etcd://e/c\"\npeer = \"0.0.0.0:7070\"", "advertise"),
+            (
+                "cluster = \"etcd://e/c\"\nadvertise = \"host-1\"",
+                "take this server for dead",
+            ),
+            (
+                "cluster = \"etcd://e/c\"\nadvertise = \"192.0.2.1\"\npeer = \"[::1]:7070\"",
+                "0.0.0.0:7070",
+            ),
             ("cluster = \"etcd://e\"", "etcd://e"),
             ("free_space_min = \"10%\"", "free_space_min"),
             ("cache_size = \"50%\"", "cache_size"),

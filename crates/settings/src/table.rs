@@ -60,7 +60,7 @@ pub(crate) const SETTINGS: [Setting; 22] = [
         meaning: "Address at which the other servers of the cluster reach this one.",
         unit: "address:port",
         default: "127.0.0.1:7070",
-        range: "any local address; port 0 takes a free one",
+        range: "any local address, with advertise none that only this machine reaches; port 0 takes a free one",
     },
     Setting {
         key: "advertise",
@@ -97,7 +97,8 @@ pub(crate) const SETTINGS: [Setting; 22] = [
         meaning: "Host that HBase clients are told to reach this server at.",
         unit: "name or address",
         default: "",
-        range: "empty for the address of hbase, or the machine's name if that is 0.0.0.0 or [::]",
+        range: "empty for advertise; without that for the address of hbase, or the machine's name if that is 0.0.0.0 or \
+                [::]",
     },
     Setting {
         key: "zookeeper_facade",
@@ -117,7 +118,7 @@ pub(crate) const SETTINGS: [Setting; 22] = [
     Setting {
         key: "memory",
         meaning: "Budget of memtables, block cache, row cache, indexes of open files and requests in flight. The server divides it by the \
-                  benefit of each; the process stays within 200MB of it.",
+                  benefit of each; the process should stay within 200MB of it.",
         unit: "bytes, or percent of the machine's or cgroup's memory",
         default: "50%",
         range: "64MiB and more",
