@@ -2,7 +2,8 @@
 //!
 //! The HTTP/2 layer writes each DATA frame and flushes by itself, and each would be a system call. [`GatheredIo`] keeps
 //! the bytes, and ignores flushes. The owner of the connection calls [`Output::poll_write_out`] when nothing is left to
-//! poll. A full buffer is written immediately, so a connection keeps at most [`BUFFER_BYTES`].
+//! poll. A full buffer is written immediately, so a connection keeps at most [`BUFFER_BYTES`]. Frames as large as
+//! [`DIRECT_BYTES_MIN`] are not copied: they go to the socket together with the bytes that wait.
 //!
 //! It also reads small pieces for which the socket is asked once: the socket's bytes go through a buffer of [`INPUT_BYTES`]. Bytes
 //! that the layer does not take are kept for its next read. A read as large as the buffer goes to the socket directly.
@@ -20,6 +21,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes that a connection gathers at most: as much as a socket takes in a few microseconds.
 pub const BUFFER_BYTES: usize = 64 << 10;
+
+/// Bytes of a write that are worth a system call of their own: a copy of them takes as long.
+pub const DIRECT_BYTES_MIN: usize = 32 << 10;
+
+/// Parts of a write that go to the socket directly: the bytes that wait, the head of a frame and its payload.
+const DIRECT_PARTS_MAX: usize = 4;
 
 /// Bytes that are read with one call at most: the requests of 32 callers with values of a kilobyte. A client that sends and takes
 /// nothing keeps as much memory.
@@ -123,6 +130,30 @@ impl<T: AsyncWrite + Unpin> Gathered<T> {
         Pin::new(&mut self.socket).poll_flush(cx)
     }
 
+    /// Writes a large frame behind the gathered bytes, without a copy. Returns how much of it the socket has taken, which may be
+    /// nothing.
+    fn poll_write_direct(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let waiting = self.buffer.get(self.taken..).unwrap_or_default();
+        let waiting_bytes = waiting.len();
+        let mut parts = [IoSlice::new(waiting); DIRECT_PARTS_MAX];
+        let count = slices.len().min(DIRECT_PARTS_MAX - 1);
+        for (part, slice) in parts[1..].iter_mut().zip(slices) {
+            *part = IoSlice::new(slice);
+        }
+        match ready!(Pin::new(&mut self.socket).poll_write_vectored(cx, &parts[..=count]))? {
+            0 => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            written if written < waiting_bytes => {
+                self.taken += written;
+                Poll::Ready(Ok(0))
+            }
+            written => {
+                self.buffer.clear();
+                self.taken = 0;
+                Poll::Ready(Ok(written - waiting_bytes))
+            }
+        }
+    }
+
     /// Makes space, which may need the socket. Returns the number of bytes that fit.
     fn poll_space(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.buffer.len() >= BUFFER_BYTES {
@@ -171,6 +202,13 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for GatheredIo<T> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let mut gathered = self.0.lock();
+        if slices.iter().map(|slice| slice.len()).sum::<usize>() >= DIRECT_BYTES_MIN
+            && gathered.socket.is_write_vectored()
+            && let Poll::Ready(written) = gathered.poll_write_direct(cx, slices)
+            && !matches!(written, Ok(0))
+        {
+            return Poll::Ready(written);
+        }
         let mut space = ready!(gathered.poll_space(cx))?;
         let mut written = 0;
         for slice in slices {
@@ -261,5 +299,103 @@ mod tests {
         );
         io.0.lock().socket.is_open = false;
         assert_eq!(read(&mut io, 70), Some(Vec::new()), "the end");
+    }
+
+    /// Takes some bytes with each call, or none.
+    #[derive(Default)]
+    struct Slow {
+        written: Vec<u8>,
+        /// How many bytes the next calls take.
+        takes: VecDeque<usize>,
+    }
+
+    impl AsyncWrite for Slow {
+        fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+        }
+
+        fn poll_write_vectored(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            slices: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            let Some(most) = self.takes.pop_front() else {
+                return Poll::Pending;
+            };
+            let bytes: Vec<u8> = slices
+                .iter()
+                .flat_map(|slice| slice.iter().copied())
+                .take(most)
+                .collect();
+            self.written.extend_from_slice(&bytes);
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn is_write_vectored(&self) -> bool {
+            true
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// Bytes leave in their order, however few the socket takes at a time.
+    #[test]
+    fn large_frames_follow_the_bytes_that_wait() {
+        let large: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
+        let mut cx = Context::from_waker(Waker::noop());
+        for takes in [
+            vec![],
+            vec![7],
+            vec![300],
+            vec![40_000],
+            vec![usize::MAX],
+            vec![300, 5, 70_000, 1],
+        ] {
+            let (mut io, output) = gathered(Slow::default());
+            let mut sent = Vec::new();
+            for frame in 0..4 {
+                let head = [frame; 300];
+                let mut rest: Vec<u8> = if frame % 2 == 0 {
+                    head.to_vec()
+                } else {
+                    [&head[..], &large].concat()
+                };
+                io.0.lock().socket.takes.extend(&takes);
+                while !rest.is_empty() {
+                    let (head, payload) = rest.split_at(rest.len().min(9));
+                    let slices = [IoSlice::new(head), IoSlice::new(payload)];
+                    match Pin::new(&mut io).poll_write_vectored(&mut cx, &slices) {
+                        Poll::Ready(written) => {
+                            let written = written.unwrap();
+                            assert!(written > 0, "zero would end the connection");
+                            sent.extend(rest.drain(..written));
+                        }
+                        Poll::Pending => io.0.lock().socket.takes.push_back(10_000),
+                    }
+                    assert!(io.0.lock().buffer.len() <= BUFFER_BYTES);
+                }
+            }
+            while output.poll_write_out(&mut cx).is_pending() {
+                io.0.lock().socket.takes.push_back(50_000);
+            }
+            assert!(io.0.lock().socket.written == sent, "takes {takes:?}");
+        }
+    }
+
+    #[test]
+    fn a_large_frame_is_not_copied() {
+        let (mut io, _) = gathered(Slow::default());
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut io).poll_write(&mut cx, &[1; 300]).is_ready());
+        io.0.lock().socket.takes.push_back(usize::MAX);
+        let written = Pin::new(&mut io).poll_write(&mut cx, &[2; DIRECT_BYTES_MIN]);
+        assert!(matches!(written, Poll::Ready(Ok(DIRECT_BYTES_MIN))));
+        assert_eq!(io.0.lock().socket.written.len(), 300 + DIRECT_BYTES_MIN);
     }
 }
