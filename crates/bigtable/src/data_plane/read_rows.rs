@@ -8,13 +8,11 @@ use crate::reads::{self, Responses, Rows};
 use crate::response::{Read, Response};
 use crate::scope::{Addressed, Scope};
 use crate::size_estimate::SizeEstimate;
-use crate::status::{not_found, status};
+use crate::status::status;
 use crate::wire::ReadRowsRequest;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::TableService;
-use stele_types::TableSchema;
 use tonic::Status;
 
 /// Serves a ReadRows call.
@@ -41,9 +39,7 @@ pub(crate) async fn read_rows(
     let mut reservation = if options.one_row {
         context.response_memory.no_reservation()
     } else {
-        let reservation = context.response_memory.for_batch().await?;
-        check_same(&*service, &schema)?;
-        reservation
+        context.response_memory.for_batch().await?
     };
     let rows = match service.try_read_row(&read).map_err(status)? {
         Some(batch) => Rows::Batch(Some(batch)),
@@ -51,7 +47,6 @@ pub(crate) async fn read_rows(
             read.waits = true;
             if options.one_row {
                 reservation = context.response_memory.for_row().await?;
-                check_same(&*service, &schema)?;
             }
             Rows::Stream(service.read_rows(read).await.map_err(status)?)
         }
@@ -64,17 +59,4 @@ pub(crate) async fn read_rows(
     } else {
         Response::Read(Read::new(context, responses, deadline))
     })
-}
-
-/// Fails if the table was dropped and created again while the request waited for memory, which may take seconds. The
-/// families of the new table have the numbers of the families that the response would name.
-fn check_same(service: &dyn TableService, schema: &TableSchema) -> Result<(), Status> {
-    let now = service.schema(&schema.name).map_err(status)?;
-    if now.id == schema.id {
-        return Ok(());
-    }
-    Err(not_found(format!(
-        "Table {} was dropped and created again during the request",
-        schema.name
-    )))
 }

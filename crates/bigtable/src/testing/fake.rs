@@ -222,6 +222,7 @@ impl FakeTable {
                 .compile(&self.schema)
                 .map_err(|e| ServiceError::new(e.kind(), e.to_string()))?;
         }
+        self.check(request.id)?;
         let inside = |rows: &RowSet, key: &[u8]| rows.ranges().iter().any(|range| range.contains(key));
         let mut keys: Vec<&Bytes> = self.rows.keys().filter(|key| inside(&request.rows, key)).collect();
         if request.reversed {

@@ -309,6 +309,27 @@ async fn refused_uploads_end_no_connection() {
     assert!(!served.is_finished(), "all was for streams that the server has reset");
 }
 
+/// The deadlines of many calls pass before the server has read any of them.
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_cancelled_before_they_are_taken_end_no_connection() {
+    let (mut client, server) = duplex(PIPE_BYTES);
+    let model = Model::default();
+    let (service, env) = (model.clone(), TokioRuntime::current());
+    let headers = b"\x82\x86\x44\x06/never\x41\x01t";
+    let call = |stream: u8| [&[0, 0, headers.len() as u8, 1, 5, 0, 0, 0, stream], &headers[..]].concat();
+    let mut bytes = [BEGINNING, &call(1)].concat();
+    for stream in (1..SETTINGS.streams_max as u8).map(|n| 2 * n + 1) {
+        bytes.extend(call(stream));
+        // RST_STREAM with the code CANCEL.
+        bytes.extend([0, 0, 4, 3, 0, 0, 0, 0, stream, 0, 0, 0, 8]);
+    }
+    client.write_all(&bytes).await.unwrap();
+    let served = tokio::spawn(async move { serve(server, service, SETTINGS, env, std::future::pending()).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!served.is_finished(), "one call was not cancelled");
+    assert_eq!(model.alive.load(Ordering::Relaxed), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_nothing_costs_one_buffer() {
     let model = Model::default();
