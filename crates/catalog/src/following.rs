@@ -329,12 +329,13 @@ impl Records {
         self.dirty.rules = true;
     }
 
-    /// Schemas that are to replace those of the view.
+    /// Schemas that are to replace those of the view. Those of tables that it does not show yet are among them: this server may have
+    /// made tablets of such a table already, and a change may come together with the creation.
     pub(crate) fn changed_schemas(&self, view: &CatalogView) -> Vec<Arc<TableSchema>> {
         let changed = |name: &TableName| {
             let next = &self.tables.get(name)?.schema;
-            let shown = view.table(name)?;
-            let is_newer = shown.schema.id == next.id && shown.schema.version < next.version;
+            let shown = view.table(name).filter(|shown| shown.schema.id == next.id);
+            let is_newer = shown.is_none_or(|shown| shown.schema.version < next.version);
             is_newer.then(|| next.clone())
         };
         self.dirty.tables.iter().filter_map(changed).collect()

@@ -139,8 +139,9 @@ pub trait TabletControl: Send + Sync + 'static {
     async fn set_schema(&self, schema: Arc<TableSchema>);
 
     /// Families of which a tablet still has misplaced cells, in a group that they were moved out of. Between the two
-    /// halves of a split the answer is about the tablet, and not about its successors.
-    async fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>>;
+    /// halves of a split the answer is about the tablet, and not about its successors. `Unavailable` if the tablet does not know this
+    /// version of the schema yet: it cannot tell of moves that it does not know.
+    async fn unsettled(&self, tablet: TabletId, version: u64) -> ServiceResult<BTreeSet<FamilyId>>;
 
     /// Drops the rows of a range.
     async fn drop_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()>;

@@ -358,8 +358,8 @@ impl TabletControl for ClusterControl {
         }
     }
 
-    async fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>> {
-        self.call_owner(tablet, TabletCall::Unsettled(tablet)).await
+    async fn unsettled(&self, tablet: TabletId, version: u64) -> ServiceResult<BTreeSet<FamilyId>> {
+        self.call_owner(tablet, TabletCall::Unsettled(tablet, version)).await
     }
 
     /// Also of a tablet that moves meanwhile: rows of other tablets are dropped already. A lost answer may have them dropped twice,

@@ -22,7 +22,7 @@ pub(crate) async fn answer<K: Send>(
             tablets.drop_tablets(dropped).await;
             done(Ok(()))
         }
-        TabletCall::Unsettled(tablet) => codec::encode(&tablets.unsettled(tablet).await?),
+        TabletCall::Unsettled(tablet, version) => codec::encode(&tablets.unsettled(tablet, version).await?),
         TabletCall::DropRows { tablet, range } => done(tablets.drop_rows(tablet, range).await),
         TabletCall::Flush(tablet) => done(tablets.flush(tablet).await),
         TabletCall::Compact { tablet, major } => done(tablets.compact(tablet, major).await),

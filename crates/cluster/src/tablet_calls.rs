@@ -17,7 +17,8 @@ pub(crate) enum TabletCall {
         tablets: Vec<(TabletId, RowRange)>,
     },
     Drop(Vec<TabletId>),
-    Unsettled(TabletId),
+    /// The tablet, and the version of the schema that it must know.
+    Unsettled(TabletId, u64),
     DropRows {
         tablet: TabletId,
         range: RowRange,

@@ -52,7 +52,7 @@ impl Master {
         let mut unsettled = BTreeSet::new();
         if groups.len() > 1 {
             for tablet in entry.tablets() {
-                match self.tablets.unsettled(tablet.id).await {
+                match self.tablets.unsettled(tablet.id, entry.schema.version).await {
                     Ok(families) => unsettled.extend(families),
                     Err(_) => unsettled.extend(groups.iter().flat_map(|group| group.left.iter().copied())),
                 }

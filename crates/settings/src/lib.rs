@@ -367,7 +367,7 @@ mod tests {
             (config.hbase_told_host().map(str::to_owned), config.hbase_told(at))
         };
         let named = |host: &str, address: &str| (Some(host.to_owned()), address.to_owned());
-        let cluster = "cluster = \"etcd://e/c\"\ndata = \"s3://b\"\npeer = \"192.0.2.1:7070\"";
+        let cluster = "cluster = \"etcd://e/c\"\ndata = \"s3://b\"\npeer = \"192.0.2.1:7070\"\ninsecure = \"yes\"";
         assert_eq!(told(""), (None, "127.0.0.1:16020".to_owned()));
         assert_eq!(told(cluster), (None, "127.0.0.1:16020".to_owned()));
         let advertising = format!("{cluster}\nadvertise = \"node-1\"");

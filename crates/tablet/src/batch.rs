@@ -120,6 +120,8 @@ pub struct WriteSize {
     row_tombstones: usize,
     /// The longest key of a row, qualifier and stored value.
     longest: [usize; 3],
+    /// The last of the families in the order of their numbers, and so of their creation.
+    newest_family: FamilyId,
 }
 
 impl WriteSize {
@@ -155,6 +157,7 @@ impl WriteSize {
             repeated: sum.repeated.saturating_add(size.repeated),
             row_tombstones: sum.row_tombstones.saturating_add(size.row_tombstones),
             longest: std::array::from_fn(|part| sum.longest[part].max(size.longest[part])),
+            newest_family: sum.newest_family.max(size.newest_family),
         })
     }
 
@@ -179,6 +182,9 @@ impl WriteSize {
         self.apart += apart;
         self.longest[1] = self.longest[1].max(qualifier);
         self.longest[2] = self.longest[2].max(value);
+        if let Some(family) = mutation.family() {
+            self.newest_family = self.newest_family.max(family);
+        }
         if matches!(mutation, Mutation::DeleteRow { .. }) {
             self.row_tombstones += row.len() + ENTRY_OVERHEAD;
         }
@@ -196,6 +202,11 @@ impl WriteSize {
             None => Ok(()),
             Some(((part, most), bytes)) => Err(format!("a {part} of {bytes} bytes, the limit is {most}")),
         }
+    }
+
+    /// The family that was created last of those that are written; family 0 if there is none.
+    pub fn newest_family(&self) -> FamilyId {
+        self.newest_family
     }
 
     /// Memory of the batch's own.

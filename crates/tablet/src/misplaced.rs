@@ -30,12 +30,14 @@ pub struct Misplaced {
 }
 
 /// Finds the misplaced cells of a state. `files` gives the files of a group; `in_memtables` says whether frozen
-/// memtables of a group may have entries of a family.
+/// memtables of a group may have entries of a family, and `moved` names families of which they may because the schema that they are
+/// under has the families in the group.
 pub(crate) fn find<'a>(
     schema: &TableSchema,
     other_families: &[(GroupId, FamilyRanges)],
     files: impl Fn(GroupId) -> &'a [HeldFile],
     in_memtables: impl Fn(GroupId, FamilyId) -> bool,
+    moved: impl Fn(GroupId) -> Vec<FamilyId>,
 ) -> Vec<Misplaced> {
     let mut misplaced = Vec::new();
     for (id, other_families) in other_families {
@@ -47,6 +49,8 @@ pub(crate) fn find<'a>(
             .iter()
             .flat_map(|file| misplaced_families(file, schema, *id, other_families))
             .collect();
+        // The catalog may have forgotten these as well: a tablet can learn of several changes together.
+        found.extend(moved(*id));
         for &family in &group.left {
             // Of a file that cannot be opened nobody knows more than the catalog does.
             let in_file = |file: &HeldFile| file.sstable.properties().may_have_family(family);

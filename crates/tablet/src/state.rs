@@ -278,7 +278,18 @@ impl State {
             let mut frozen = self.frozen.iter();
             frozen.any(|frozen| frozen.schema.group_of(family) == id && has_group(frozen))
         };
-        self.misplaced = misplaced::find(&self.schema, &self.other_families, files, in_memtables);
+        let moved = |id: GroupId| {
+            let others = self.frozen.iter().filter(|frozen| {
+                !Arc::ptr_eq(&frozen.schema, &self.schema) && frozen.memtables.iter().any(|(of, _)| *of == id)
+            });
+            let left = |frozen: &Arc<Frozen>| {
+                let (former, now) = (frozen.schema.clone(), &self.schema);
+                let families = now.families.keys().copied();
+                families.filter(move |family| former.group_of(*family) == id && now.group_of(*family) != id)
+            };
+            others.flat_map(left).collect()
+        };
+        self.misplaced = misplaced::find(&self.schema, &self.other_families, files, in_memtables, moved);
         for group in &self.groups {
             let kept = self.schema.keeps_in_memory(group.id);
             group.files.iter().for_each(|file| file.sstable.keep(kept));

@@ -52,7 +52,7 @@ pub(crate) struct Held {
     pub(crate) entered: Entered,
     /// Of a read-modify-write or conditional write that is not small.
     reserved: Option<Box<Reserved>>,
-    _latched: Latched,
+    pub(crate) latched: Latched,
     /// The rows, as the row cache knows them.
     cached: Vec<RowKey>,
 }
@@ -63,7 +63,7 @@ impl Held {
         Held {
             entered,
             reserved: None,
-            _latched: latched,
+            latched,
             cached,
         }
     }

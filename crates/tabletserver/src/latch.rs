@@ -4,11 +4,14 @@
 //! plain writes never wait for each other; a read-modify-write holds its row's stripe alone, across its read and its
 //! write. Stripes are taken in ascending order, so no two writers wait for each other in a circle.
 //!
+//! Each stripe also keeps the newest time that a read-modify-write gave. A plain write got its time before it had the latch, and that
+//! time must not be older: the read-modify-write has not seen it.
+//!
 //! A plain write without contention costs two atomic operations for each stripe and no allocation. Waiting is first come, first
 //! served: a stream of sharers does not starve an exclusive owner.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use tokio::sync::{Notify, Semaphore};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -135,18 +138,24 @@ impl SharedLock {
 
 /// Enough that two of a hundred concurrent rows rarely meet; plain writes check 16 KB of it.
 const STRIPES: usize = 1024;
+/// How often a plain write of several rows waits for one of them without the others.
+const ATTEMPTS_MAX: u32 = 8;
 /// Words of a set of stripes.
 const WORDS: usize = STRIPES / 64;
 
 /// The stripes of a server.
 pub struct RowLatches {
     stripes: [SharedLock; STRIPES],
+    /// The newest time that the owner of a stripe gave its writes, in microseconds of the wall clock; read and written by those
+    /// that hold the stripe.
+    given: [AtomicI64; STRIPES],
 }
 
 impl Default for RowLatches {
     fn default() -> Self {
         RowLatches {
             stripes: std::array::from_fn(|_| SharedLock::default()),
+            given: std::array::from_fn(|_| AtomicI64::new(i64::MIN)),
         }
     }
 }
@@ -196,10 +205,19 @@ impl RowLatches {
             .then(|| self.latched(What::Shared(stripe)))
     }
 
-    /// Latches rows for a plain write.
+    /// Latches rows for a plain write. While a read-modify-write has one of them, which may take as long as a read of a large row, the
+    /// others stay free: another read-modify-write of one of these would wait, and all plain writes behind it.
     pub async fn share<'a>(self: &Arc<Self>, rows: impl Iterator<Item = &'a [u8]>) -> Latched {
+        let wanted = stripes_of(rows);
+        for _ in 0..ATTEMPTS_MAX {
+            match self.try_share_all(&wanted) {
+                Ok(latched) => return latched,
+                Err(stripe) => self.stripes[stripe].opened().await,
+            }
+        }
+        // Among many read-modify-writes all are never free together.
         let mut latched = self.latched(What::Many(Box::default()));
-        for stripe in members(&stripes_of(rows)) {
+        for stripe in members(&wanted) {
             if !self.stripes[stripe].try_share() {
                 self.stripes[stripe].share().await;
             }
@@ -207,6 +225,18 @@ impl RowLatches {
             latched.what.add(stripe);
         }
         latched
+    }
+
+    /// Latches a set of stripes for a plain write, or none of them if one is not free: that one.
+    fn try_share_all(self: &Arc<Self>, wanted: &[u64; WORDS]) -> Result<Latched, usize> {
+        let mut latched = self.latched(What::Many(Box::default()));
+        for stripe in members(wanted) {
+            if !self.stripes[stripe].try_share() {
+                return Err(stripe);
+            }
+            latched.what.add(stripe);
+        }
+        Ok(latched)
     }
 
     /// Latches one row alone.
@@ -237,6 +267,29 @@ impl RowLatches {
         Latched {
             latches: self.clone(),
             what,
+        }
+    }
+}
+
+impl Latched {
+    /// Notes the time that a read-modify-write gives to its writes.
+    pub(crate) fn note_given(&self, wall_micros: i64) {
+        let note = |stripe: usize| {
+            self.latches.given[stripe].fetch_max(wall_micros, Ordering::Relaxed);
+        };
+        match &self.what {
+            What::Owned(stripe) => note(*stripe),
+            What::ManyOwned(held) => members(held).for_each(note),
+            What::Shared(_) | What::Many(_) => unreachable!("a plain write has its time before it has its latches"),
+        }
+    }
+
+    /// The newest time that read-modify-writes of these stripes gave; the least number if there were none.
+    pub(crate) fn newest_given(&self) -> i64 {
+        let given = |stripe: usize| self.latches.given[stripe].load(Ordering::Relaxed);
+        match &self.what {
+            What::Shared(stripe) | What::Owned(stripe) => given(*stripe),
+            What::Many(held) | What::ManyOwned(held) => members(held).map(given).max().unwrap_or(i64::MIN),
         }
     }
 }
@@ -325,6 +378,24 @@ mod tests {
     }
 
     #[test]
+    fn a_plain_write_that_waits_for_a_row_leaves_the_others_free() {
+        let latches = Arc::new(RowLatches::default());
+        let rows: Vec<_> = (0..200u32).map(|n| n.to_be_bytes()).collect();
+        let last = rows.iter().max_by_key(|row| stripe_of(&row[..])).unwrap();
+        let first = rows.iter().min_by_key(|row| stripe_of(&row[..])).unwrap();
+        let slow = latches.own(last).now_or_never().unwrap();
+        let mut many = Box::pin(latches.share(rows.iter().map(|row| &row[..])));
+        for _ in 0..3 {
+            assert!((&mut many).now_or_never().is_none());
+            let other = latches.own(first).now_or_never();
+            drop(other.expect("a write that waits for another row has latched it"));
+        }
+        drop(slow);
+        drop(many.now_or_never().expect("all are free"));
+        assert!(free(&latches));
+    }
+
+    #[test]
     fn several_rows_are_owned_with_their_stripes() {
         let latches = Arc::new(RowLatches::default());
         let rows: Vec<_> = (0..5_000u32).map(|n| n.to_be_bytes()).collect();
@@ -340,6 +411,25 @@ mod tests {
         drop(behind);
         drop(one);
         assert!(free(&latches), "a future that waited has kept a latch");
+    }
+
+    #[test]
+    fn the_newest_time_of_a_stripe_is_known_to_those_that_share_it() {
+        let latches = Arc::new(RowLatches::default());
+        let rows: Vec<_> = (0..200u32).map(|n| n.to_be_bytes()).collect();
+        let keys = |range: std::ops::Range<usize>| rows[range].iter().map(|row| &row[..]);
+        let share = |range| latches.share(keys(range)).now_or_never().unwrap();
+        assert_eq!(share(0..200).newest_given(), i64::MIN);
+        for time in [500, 400] {
+            let owned = latches.own(&rows[7]).now_or_never().unwrap();
+            owned.note_given(time);
+        }
+        assert_eq!(latches.try_share(&rows[7]).unwrap().newest_given(), 500);
+        assert_eq!(share(0..200).newest_given(), 500);
+        let owned = latches.own_all(keys(0..9)).now_or_never().unwrap();
+        owned.note_given(600);
+        drop(owned);
+        assert_eq!(share(8..9).newest_given(), 600);
     }
 
     #[test]

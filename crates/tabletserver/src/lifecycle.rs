@@ -4,6 +4,7 @@ use crate::error::{from_log, from_tablet};
 use crate::log::CommitLog;
 use crate::parts::Parts;
 use crate::row_cache::RowCache;
+use crate::schemas::ChangedSchemas;
 use crate::tablets::{Shut, Tablets};
 use crate::work::{Compactions, FlushDemand};
 use futures::StreamExt;
@@ -20,6 +21,7 @@ const CREATED_CONCURRENTLY: usize = 32;
 pub(crate) struct Lifecycle {
     context: TabletContext,
     epoch: Epoch,
+    schemas: Arc<ChangedSchemas>,
     log: Arc<CommitLog>,
     tablets: Arc<Tablets>,
     row_cache: Arc<RowCache>,
@@ -33,6 +35,7 @@ impl Lifecycle {
         Lifecycle {
             context: parts.context.clone(),
             epoch: parts.epoch,
+            schemas: parts.schemas.clone(),
             log: parts.log.clone(),
             tablets: parts.tablets.clone(),
             row_cache: parts.row_cache.clone(),
@@ -48,8 +51,19 @@ impl Lifecycle {
         tablets: Vec<(TabletId, RowRange)>,
     ) -> ServiceResult<()> {
         let (made, outcome) = self.make_empty(schema, tablets).await;
-        made.into_iter().for_each(|tablet| self.tablets.serve(tablet));
+        made.into_iter().for_each(|tablet| self.serve(tablet));
         outcome
+    }
+
+    /// Serves a tablet that was made, under a schema that may have changed meanwhile.
+    pub(crate) fn serve(&self, tablet: Arc<Tablet>) {
+        self.tablets.serve(tablet.clone());
+        if let Some(newer) = self.schemas.newer_than(&tablet.schema())
+            && tablet.set_schema(newer)
+        {
+            self.flushes.ripen(tablet.id());
+            self.flushes.wake();
+        }
     }
 
     /// Makes empty tablets of a table. All are tried also after a failure: the caller drops those that were made, and none
@@ -196,7 +210,8 @@ impl Lifecycle {
         self.tablets.set_schema_of_damaged(schema);
         for served in self.tablets.all() {
             let tablet = &served.tablet;
-            if tablet.schema().id != schema.id {
+            let is_news = |known: &Arc<TableSchema>| known.id == schema.id && known.version < schema.version;
+            if !tablet.with_schema(is_news) {
                 continue;
             }
             if tablet.set_schema(schema.clone()) {

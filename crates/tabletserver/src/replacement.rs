@@ -12,7 +12,6 @@ use crate::error::from_tablet;
 use crate::lifecycle::Lifecycle;
 use crate::maintenance::UnreadFiles;
 use crate::parts::Parts;
-use crate::schemas::ChangedSchemas;
 use crate::tablets::{Served, Shut, Tablets};
 use crate::times::Times;
 use crate::work::{Compactions, FlushDemand};
@@ -47,7 +46,6 @@ pub(crate) struct Replacements {
     unread: Arc<UnreadFiles>,
     flushes: Arc<FlushDemand>,
     compactions: Arc<Compactions>,
-    schemas: Arc<ChangedSchemas>,
     merges: IntCounter,
     times: Option<Arc<Times>>,
     /// By the first of the old tablets, with a number that no other preparation here has.
@@ -66,7 +64,6 @@ impl Replacements {
             unread,
             flushes: parts.flushes.clone(),
             compactions: parts.compactions.clone(),
-            schemas: parts.schemas.clone(),
             merges: parts.metrics.merges.clone(),
             times: parts.times.clone(),
             prepared: Mutex::default(),
@@ -217,11 +214,8 @@ impl Replacements {
                 if let Some(schema) = &schema {
                     tablet.set_schema(schema.clone());
                 }
-                self.tablets.serve(tablet.clone());
-                // One that came while nobody had told this server of the outcome.
-                if let Some(newer) = self.schemas.newer_than(&tablet.schema()) {
-                    tablet.set_schema(newer);
-                }
+                // Under a schema that came while nobody had told this server of the outcome.
+                self.lifecycle.serve(tablet.clone());
                 self.unread.note_unopened(tablet);
             }
             self.lifecycle.drop_all(old).await;

@@ -30,7 +30,7 @@ mod together;
 use crate::commit::{Held, Reserved};
 use crate::error::not_here;
 use crate::read_for_write::{Begun, NeedsReservation, RowCells};
-use crate::write::{Extent, Turn, WritePath};
+use crate::write::{Extent, Turn, WritePath, check_families};
 use bytes::Bytes;
 use condition::Tested;
 use std::sync::Arc;
@@ -112,6 +112,7 @@ impl RowOperations {
         let steps = if matched { steps } else { otherwise };
         // Under the latch: a time from before it could be before that of a write which this operation has seen.
         let wall_micros = self.write.env.wall_micros();
+        held.latched.note_given(wall_micros);
         let now = server_timestamp(schema.time_unit, schema.granularity, wall_micros);
         let puts = first.map_or(now, |first| first.max(now));
         let times = Times { now, puts };
@@ -183,6 +184,7 @@ impl RowOperations {
         mut reserved: Reserved,
     ) -> ServiceResult<()> {
         let size = WriteSize::of(&rows);
+        check_families(&held.entered, &size)?;
         let extent = self.write.extent_of(held.entered.tablet.id(), &size)?;
         let excess = extent.applied.saturating_sub(reserved.applied);
         assert!(

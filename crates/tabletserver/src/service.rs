@@ -93,8 +93,13 @@ impl TabletControl for TabletServer {
         self.lifecycle.publish_schema(&schema);
     }
 
-    async fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>> {
-        let state = self.served(tablet)?.tablet.state();
+    async fn unsettled(&self, tablet: TabletId, version: u64) -> ServiceResult<BTreeSet<FamilyId>> {
+        let served = self.served(tablet)?;
+        if served.tablet.with_schema(|schema| schema.version < version) {
+            let message = format!("the tablet does not know version {version} of its schema yet");
+            return Err(ServiceError::new(ErrorKind::Unavailable, message));
+        }
+        let state = served.tablet.state();
         Ok(state
             .misplaced()
             .iter()

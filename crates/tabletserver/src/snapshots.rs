@@ -181,7 +181,7 @@ impl Snapshots {
         let made = self.make(schema, from, &tablets).await?;
         let rows = rows(&made);
         assert_eq!(rows.len(), tablets.len(), "each identifier is of a new tablet");
-        made.into_iter().for_each(|tablet| self.tablets.serve(tablet));
+        made.into_iter().for_each(|tablet| self.lifecycle.serve(tablet));
         Ok(rows)
     }
 
@@ -193,7 +193,7 @@ impl Snapshots {
         tablets: &[SnapshotTablet],
     ) -> ServiceResult<()> {
         let made = self.make_some(schema, snapshot, tablets).await?;
-        made.into_iter().for_each(|tablet| self.tablets.serve(tablet));
+        made.into_iter().for_each(|tablet| self.lifecycle.serve(tablet));
         Ok(())
     }
 

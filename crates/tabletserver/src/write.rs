@@ -15,7 +15,7 @@
 use crate::admission::{Admission, Coming};
 use crate::commit::{Entered, Held, Led, Prepared};
 use crate::error::{from_log, from_tablet, not_here};
-use crate::latch::RowLatches;
+use crate::latch::{Latched, RowLatches};
 use crate::log::CommitLog;
 use crate::memory::WriteMemory;
 use crate::options::MemtableLimits;
@@ -27,6 +27,7 @@ use crate::waits::{Cause, WriteWaits};
 use crate::work::FlushDemand;
 use std::sync::Arc;
 use std::time::Duration;
+use stele_client::request::server_timestamp;
 use stele_client::{ServiceError, ServiceResult};
 use stele_commitlog::{LogError, Submitted, is_no_space};
 use stele_env::metrics::IntCounter;
@@ -34,7 +35,7 @@ use stele_env::{Env, trace};
 use stele_memory::Reservation;
 use stele_storage::Storage;
 use stele_tablet::{Batch, BatchBuilder, WriteSize};
-use stele_types::{Durability, ErrorKind, RowWrites, TabletId};
+use stele_types::{Durability, ErrorKind, RowWrites, TableSchema, TabletId};
 
 /// How much memory a write takes, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -121,9 +122,8 @@ impl WritePath {
             false => self.enter_in_turn(served, extent).await?,
         };
         check_rows(&entered, rows)?;
-        let mut builder = BatchBuilder::default();
-        builder.push_rows_within(rows, size.batch());
-        let batch = builder.finish();
+        check_families(&entered, &size)?;
+        let batch = batch_of(rows, &size);
         let at_once = match (rows.get(0), rows.len()) {
             (Some(row), 1) => self.latches.try_share(row.row),
             _ => None,
@@ -134,6 +134,10 @@ impl WritePath {
                 let latched = self.latches.share(rows.iter().map(|row| row.row));
                 self.waited(Cause::Latch, latched).await
             }
+        };
+        let batch = match dated(&entered, &latched, rows) {
+            None => batch,
+            Some(rows) => batch_of(&rows, &size),
         };
         // Without a reservation: the caller has that of its request, and carries a large one out.
         let held = Held::new(
@@ -298,6 +302,34 @@ impl WritePath {
             from_log(error)
         })
     }
+}
+
+/// Refuses families that the tablet does not know yet, as the router may have a newer schema: its next flush would drop their cells.
+pub(crate) fn check_families(served: &Served, size: &WriteSize) -> ServiceResult<()> {
+    let family = size.newest_family();
+    let is_known = |schema: &Arc<TableSchema>| family < schema.next_family || schema.families.contains_key(&family);
+    if served.tablet.with_schema(is_known) {
+        return Ok(());
+    }
+    let message = format!("the tablet does not know family {family} yet");
+    Err(ServiceError::new(ErrorKind::Unavailable, message))
+}
+
+fn batch_of(rows: &RowWrites, size: &WriteSize) -> Batch {
+    let mut builder = BatchBuilder::default();
+    builder.push_rows_within(rows, size.batch());
+    builder.finish()
+}
+
+/// The rows with a later time, if they have the time of a server and a read-modify-write has given a later one since. That one has
+/// not seen them, so they must not be older than its cells.
+fn dated(served: &Served, latched: &Latched, rows: &RowWrites) -> Option<RowWrites> {
+    let time = rows.server_time()?;
+    let newest = Some(latched.newest_given()).filter(|given| *given > i64::MIN)?;
+    let given = served
+        .tablet
+        .with_schema(|schema| server_timestamp(schema.time_unit, schema.granularity, newest));
+    (time.at < given).then(|| rows.at_server_time(given))
 }
 
 /// The guard of a tablet whose gate is shared.

@@ -75,7 +75,7 @@ impl TabletControl for Noting {
     }
 
     /// In halves, as if compactions had moved the family in the tablet since it was divided.
-    async fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>> {
+    async fn unsettled(&self, tablet: TabletId, _: u64) -> ServiceResult<BTreeSet<FamilyId>> {
         let is_half = !self.made.lock().contains(&tablet);
         Ok(is_half.then_some(FamilyId(1)).into_iter().collect())
     }

@@ -439,6 +439,28 @@ async fn a_tombstone_moves_along_with_its_family() {
     assert_eq!((families(&tablet, 0).len(), families(&tablet, 1).len()), (0, 0));
 }
 
+/// A tablet that learns of the move and of its end together: the catalog says no longer that the family has left a group, and all that
+/// was written to it is in a memtable of the former one.
+#[tokio::test]
+async fn a_move_that_the_catalog_takes_for_ended_does_not_hide_memtables() {
+    let schema = two_groups([GroupOptions::default(), GroupOptions::default()]);
+    let tablet = tablet(Arc::new(schema.clone())).await;
+    write(&tablet, vec![put_in(1, 1, b"old".to_vec())]);
+    let mut ended = TableSchema::clone(&moved(&schema, FamilyId(1), GroupId(1)));
+    ended.groups.iter_mut().for_each(|group| group.left.clear());
+    assert!(tablet.set_schema(Arc::new(ended)), "the memtable is set aside");
+    assert_eq!(scan(&tablet, Some("f")).await, 1);
+    write(&tablet, vec![delete_family(1)]);
+    tablet.flush().await.unwrap();
+    assert_eq!(
+        read(&tablet).await,
+        "",
+        "the deletion is not at the bottom of its group"
+    );
+    tablet.compact_all().await.unwrap();
+    assert_eq!(read(&tablet).await, "");
+}
+
 /// Two families that change places: each group has something older in the other.
 #[tokio::test]
 async fn families_may_change_places() {

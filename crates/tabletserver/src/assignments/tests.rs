@@ -18,7 +18,7 @@ use stele_env::tokio_env::TokioRuntime;
 use stele_sstable::Cache;
 use stele_storage::memory::MemoryStorage;
 use stele_storage::{AppendFile, StorageError};
-use stele_types::{Durability, TableId, TableSchema};
+use stele_types::{Durability, RowRange, TableId, TableSchema};
 
 /// Streams of their logs.
 const STREAMS: u32 = 2;
@@ -493,6 +493,30 @@ async fn a_tablet_that_is_being_opened_gets_the_newest_schema() {
     let older = TableSchema::clone(&schema(None));
     server.set_schema(Arc::new(older)).await;
     assert_eq!(server.served(TABLETS[0]).unwrap().tablet.schema().version, 2);
+}
+
+/// A server learns of a change together with the creation of the table, and has made tablets of it before.
+#[tokio::test]
+async fn a_tablet_that_is_made_gets_the_newest_schema() {
+    let shared = Shared::new();
+    let server = shared.first(1).await;
+    let of_version = |version| TableSchema {
+        id: TableId(77),
+        version,
+        ..TableSchema::clone(&schema(None))
+    };
+    let (early, late) = (TabletId(700), TabletId(701));
+    for tablet in [early, late] {
+        let range = RowRange::all();
+        let made = server
+            .create_tablets(Arc::new(of_version(1)), vec![(tablet, range)])
+            .await;
+        made.unwrap();
+        server.set_schema(Arc::new(of_version(2))).await;
+    }
+    for tablet in [early, late] {
+        assert_eq!(server.served(tablet).unwrap().tablet.schema().version, 2);
+    }
 }
 
 /// Otherwise the log would grow for as long as the process runs.

@@ -159,7 +159,9 @@ impl RowOperations {
     ) -> ServiceResult<Vec<RowMutation>> {
         assert_eq!(steps.len(), found.columns.len(), "the columns of each row were read");
         let schema = held.entered.tablet.schema();
-        let now = server_timestamp(schema.time_unit, schema.granularity, self.write.env.wall_micros());
+        let wall_micros = self.write.env.wall_micros();
+        held.latched.note_given(wall_micros);
+        let now = server_timestamp(schema.time_unit, schema.granularity, wall_micros);
         // A condition on one row says nothing about the times of others.
         let times = Times { now, puts: now };
         let mut bytes_left = self.write.admission.rows.all_bytes();

@@ -118,6 +118,70 @@ async fn a_write_has_the_time_of_the_server_that_has_the_tablet() {
     assert_eq!(kind(other), Some(ErrorKind::Unavailable));
 }
 
+/// The router may know a newer schema. The next flush would drop cells of a family that the tablet does not know.
+#[tokio::test]
+async fn a_family_that_the_tablet_does_not_know_yet_is_refused() {
+    let server = first(&Watched::over(MemoryStorage::new()), None).await;
+    let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
+    let row = Bytes::from_static(b"left");
+    let next = FamilyId(tablet.schema().families.keys().last().unwrap().0 + 7);
+    let mut write = put(&row);
+    write.mutations.push(Mutation::DeleteFamily {
+        family: next,
+        up_to: Timestamp::MAX,
+    });
+    let plain = || server.mutate(TABLETS[0], vec![write.clone()].into(), None);
+    let operation = || server.row_operation(TABLETS[0], unconditional(&row, steps(write.clone())));
+    assert_eq!(kind(plain().await), Some(ErrorKind::Unavailable));
+    assert_eq!(kind(operation().await), Some(ErrorKind::Unavailable));
+    assert_eq!(tablet.state().memtable_bytes(), 0);
+    let version = tablet.schema().version + 1;
+    let unsettled = || server.unsettled(TABLETS[0], version);
+    assert_eq!(kind(unsettled().await), Some(ErrorKind::Unavailable));
+    let mut newer = TableSchema::clone(&tablet.schema());
+    (newer.version, newer.next_family) = (version, FamilyId(next.0 + 1));
+    let family = newer.families.values().next().unwrap().clone();
+    newer.families.insert(next, family);
+    server.set_schema(Arc::new(newer)).await;
+    plain().await.unwrap();
+    operation().await.unwrap();
+    unsettled().await.unwrap();
+}
+
+/// A write reads the clock before it waits for the latch of its row. A read-modify-write that is earlier in line reads it later.
+#[tokio::test]
+async fn a_write_that_waited_for_read_modify_writes_is_not_older_than_theirs() {
+    let server = first(&Watched::over(MemoryStorage::new()), None).await;
+    let (row, other) = (Bytes::from_static(b"left"), Bytes::from_static(b"lefu"));
+    let newest = async |row: &Bytes| {
+        let read = server.try_read_row(TABLETS[0], row, None).unwrap();
+        let cell = read.unwrap().rows().next().unwrap().1[0].clone();
+        (cell.value, cell.timestamp)
+    };
+    let decoded = server.env().wall_micros();
+    let dated = |rows: &[&Bytes]| {
+        let at = Timestamp(decoded - 1);
+        let dated = |row: &&Bytes| RowMutation {
+            mutations: put(row).mutations.into_iter().map(|put| put.at(at)).collect(),
+            row: (*row).clone(),
+        };
+        let rows: Vec<_> = rows.iter().map(dated).collect();
+        RowWrites::from(rows).with_server_time(Some(ServerTime { at, is_foreign: false }))
+    };
+    for writes in [dated(&[&row]), dated(&[&other, &row])] {
+        let appended = append(&server, TABLETS[0], &row).await.unwrap()[0].clone();
+        assert!(appended.timestamp.0 >= decoded);
+        server.mutate(TABLETS[0], writes, None).await.unwrap();
+        let (value, timestamp) = newest(&row).await;
+        assert_eq!(value, "v", "the earlier append hides the write");
+        assert!(timestamp >= appended.timestamp);
+    }
+    // A time that the client gave stays.
+    append(&server, TABLETS[0], &row).await.unwrap();
+    server.mutate(TABLETS[0], vec![put(&row)].into(), None).await.unwrap();
+    assert_ne!(newest(&row).await.0, "v");
+}
+
 #[tokio::test]
 async fn rows_of_another_tablet_are_refused_and_nothing_happens() {
     let server = first(&Watched::over(MemoryStorage::new()), None).await;

@@ -172,8 +172,25 @@ async fn tablets_learn_of_a_schema_before_the_view_has_it() {
     other.catalog.wait_applied(leader.catalog.applied()).await;
     for process in [&leader, &other] {
         assert_eq!(process.catalog.table(&name()).unwrap().schema.version, 2);
-        assert_eq!(*process.listener.told.lock(), vec![(2, 1)]);
+        assert_eq!(*process.listener.told.lock(), vec![(1, 0), (2, 1)]);
     }
+}
+
+/// The server may have made tablets of the table under its first schema.
+#[tokio::test]
+async fn tablets_learn_of_a_schema_that_comes_together_with_the_creation_of_the_table() {
+    let coord = coord().await;
+    let leader = process(&coord).await.leading(&coord).await;
+    let (catalog, mut follower) = Catalog::follow(coord.clone()).await.unwrap();
+    leader.catalog.create_table(schema(1, 1), whole(10)).await.unwrap();
+    leader.catalog.update_schema(schema(1, 2), |_| async {}).await.unwrap();
+    let records = coord.list(ALL).await.unwrap().into_iter();
+    let events: Vec<_> = records.map(|(key, current)| WatchEvent::Put { key, current }).collect();
+    follower.take_in(&events);
+    let told = follower.records.changed_schemas(&catalog.view());
+    assert_eq!(told.iter().map(|schema| schema.version).collect::<Vec<_>>(), [2]);
+    catalog.change_view(|view| follower.records.update(view));
+    assert!(follower.records.changed_schemas(&catalog.view()).is_empty());
 }
 
 #[tokio::test]
