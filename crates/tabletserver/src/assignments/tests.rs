@@ -506,14 +506,10 @@ async fn a_tablet_that_is_made_gets_the_newest_schema() {
         ..TableSchema::clone(&schema(None))
     };
     let (early, late) = (TabletId(700), TabletId(701));
-    for tablet in [early, late] {
-        let range = RowRange::all();
-        let made = server
-            .create_tablets(Arc::new(of_version(1)), vec![(tablet, range)])
-            .await;
-        made.unwrap();
-        server.set_schema(Arc::new(of_version(2))).await;
-    }
+    let make = |tablet| server.create_tablets(Arc::new(of_version(1)), vec![(tablet, RowRange::all())]);
+    make(early).await.unwrap();
+    server.set_schema(Arc::new(of_version(2))).await;
+    make(late).await.unwrap();
     for tablet in [early, late] {
         assert_eq!(server.served(tablet).unwrap().tablet.schema().version, 2);
     }
