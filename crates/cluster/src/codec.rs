@@ -25,6 +25,20 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> ServiceResult<T> {
     })
 }
 
+/// A message with the time at which it is sent, which precedes it.
+pub(crate) fn timed(wall_micros: i64, message: &[u8]) -> Bytes {
+    [&wall_micros.to_le_bytes(), message].concat().into()
+}
+
+/// The time before a message, and the message.
+pub(crate) fn untimed(bytes: &[u8]) -> ServiceResult<(i64, &[u8])> {
+    let (time, message) = bytes.split_first_chunk().ok_or_else(|| {
+        let why = "a message of a control call is shorter than its time";
+        ServiceError::new(ErrorKind::Unimplemented, why)
+    })?;
+    Ok((i64::from_le_bytes(*time), message))
+}
+
 /// An outcome for the wire.
 pub(crate) fn outcome<T>(result: ServiceResult<T>) -> Outcome<T> {
     result.map_err(|error| (error.kind.number(), error.message))
@@ -33,4 +47,19 @@ pub(crate) fn outcome<T>(result: ServiceResult<T>) -> Outcome<T> {
 /// An outcome from the wire.
 pub(crate) fn result<T>(outcome: Outcome<T>) -> ServiceResult<T> {
     outcome.map_err(|(number, message)| ServiceError::new(ErrorKind::of_number(number), message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_keeps_its_time() {
+        for time in [i64::MIN, -1, 0, 1_700_000_000_000_000, i64::MAX] {
+            assert_eq!(untimed(&timed(time, b"true")).unwrap(), (time, b"true".as_slice()));
+        }
+        for length in 0..8 {
+            assert_eq!(untimed(&[0; 8][..length]).unwrap_err().kind, ErrorKind::Unimplemented);
+        }
+    }
 }

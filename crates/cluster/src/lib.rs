@@ -24,6 +24,7 @@ mod admin_calls;
 mod archiving;
 mod backup_calls;
 mod checking;
+mod clocks;
 mod codec;
 mod control;
 mod election;

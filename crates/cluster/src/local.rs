@@ -452,7 +452,9 @@ pub(crate) struct Control {
 #[async_trait]
 impl ControlService for Control {
     async fn control(&self, origin: Origin, request: Bytes) -> ServiceResult<Bytes> {
-        let call: Call = codec::decode(&request)?;
+        let (time, request) = codec::untimed(&request)?;
+        let call: Call = codec::decode(request)?;
+        self.local.peers.clocks().follow(origin.from.server, time);
         let (local, forwarded) = (self.local.clone(), self.forwarded.clone());
         // A caller that goes away does not stop it half-way.
         let task = async move {
@@ -466,7 +468,8 @@ impl ControlService for Control {
         };
         let env = &self.local.env;
         let answered = env.spawn_join(Priority::Foreground, "control call", task).await;
-        answered.unwrap_or_else(|_| Err(ServiceError::new(ErrorKind::Aborted, "the server stopped")))
+        let answer = answered.unwrap_or_else(|_| Err(ServiceError::new(ErrorKind::Aborted, "the server stopped")))?;
+        Ok(codec::timed(self.local.peers.clocks().now_micros(), &answer))
     }
 }
 

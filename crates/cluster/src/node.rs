@@ -235,7 +235,13 @@ pub async fn join(
     if options.checks_rights {
         env.spawn("access rules", rules::confirm(rules_age.clone(), catalog.clone()));
     }
-    let peers = Peers::new(env.clone(), server.pool().clone(), member.identity(), members.clone());
+    let peers = Peers::new(
+        env.clone(),
+        server.pool().clone(),
+        member.identity(),
+        members.clone(),
+        metrics,
+    );
     let local = Local::new(env.clone(), (catalog.clone(), members.clone()), peers, server.clone());
     env.spawn("catalog", follower.run(env.clone(), local.clone()));
     let started_micros = record.started_micros;

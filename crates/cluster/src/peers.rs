@@ -1,5 +1,6 @@
 //! Control calls to other servers.
 
+use crate::clocks::Clocks;
 use crate::codec;
 use crate::members::Members;
 use crate::messages::{Call, Request};
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{ServiceError, ServiceResult};
 use stele_env::Env;
+use stele_env::metrics::Metrics;
 use stele_memory::Pool;
 use stele_peer::{Identity, Peer, Probe, RemoteOptions, RemoteTablets, probe};
 use stele_types::{ErrorKind, ServerId};
@@ -23,13 +25,15 @@ pub(crate) struct Peers {
     pool: Pool,
     own: Identity,
     members: Arc<Members>,
+    clocks: Clocks,
     remotes: Mutex<BTreeMap<ServerId, Arc<RemoteTablets>>>,
 }
 
 impl Peers {
     /// Of the server `own`.
-    pub(crate) fn new(env: Env, pool: Pool, own: Identity, members: Arc<Members>) -> Arc<Peers> {
+    pub(crate) fn new(env: Env, pool: Pool, own: Identity, members: Arc<Members>, metrics: &Metrics) -> Arc<Peers> {
         Arc::new(Peers {
+            clocks: Clocks::new(env.clone(), metrics),
             env,
             pool,
             own,
@@ -68,8 +72,16 @@ impl Peers {
         wait: Duration,
     ) -> ServiceResult<T> {
         let remote = self.remote(server)?;
-        let answer = remote.control(codec::encode(call)?, wait).await?;
-        codec::decode(&answer)
+        let request = codec::timed(self.clocks.now_micros(), &codec::encode(call)?);
+        let answer = remote.control(request, wait).await?;
+        let (time, answer) = codec::untimed(&answer)?;
+        self.clocks.follow(u64::from(server.0), time);
+        codec::decode(answer)
+    }
+
+    /// The clocks of servers.
+    pub(crate) fn clocks(&self) -> &Clocks {
+        &self.clocks
     }
 
     /// Whether the process of a server is there.

@@ -247,7 +247,7 @@ impl World {
             .expect("listed");
         let (catalog, follower) = Catalog::follow(self.coord.clone()).await.expect("listed");
         let own = members::identity(CLUSTER, ServerId(server));
-        let peers = Peers::new(env.clone(), tablets.pool().clone(), own, members.clone());
+        let peers = Peers::new(env.clone(), tablets.pool().clone(), own, members.clone(), &metrics);
         let local = Local::new(env.clone(), (catalog, members), peers, tablets);
         env.spawn("catalog", follower.run(env.clone(), local.clone()));
         local

@@ -6,6 +6,7 @@
 //! `stele-coord`; sockets of clients belong to the event loops. [`work`] counts the work behind a call.
 #![forbid(unsafe_code)]
 
+mod common_clock;
 pub mod metrics;
 pub mod network;
 pub mod planted;
@@ -13,8 +14,10 @@ pub mod tokio_env;
 pub mod trace;
 pub mod work;
 
+pub use common_clock::{AHEAD_MICROS_MAX, TooFarAhead};
 pub use planted::PlantedBug;
 
+use common_clock::CommonClock;
 use futures::future::BoxFuture;
 use network::{Connection, Connector, Listener, no_network};
 use std::future::{Future, poll_fn};
@@ -75,6 +78,8 @@ pub struct Env {
     connector: Option<Arc<dyn Connector>>,
     /// Traces requests; `None` if nobody collects traces.
     tracer: Option<Arc<trace::Tracer>>,
+    /// Moves the wall clock ahead to those of other servers; `None` for a single server.
+    common_clock: Option<Arc<CommonClock>>,
 }
 
 impl std::fmt::Debug for Env {
@@ -143,6 +148,7 @@ impl Env {
             planted: planted::Planted::default(),
             connector: None,
             tracer: None,
+            common_clock: None,
         }
     }
 
@@ -153,6 +159,14 @@ impl Env {
             runtime: self.runtime,
             wall_micros,
         });
+        self.common_clock = None;
+        self
+    }
+
+    /// The same environment, whose wall clock moves ahead to those of other servers. Clones share it.
+    #[must_use]
+    pub fn with_common_clock(mut self) -> Self {
+        self.common_clock = Some(Arc::default());
         self
     }
 
@@ -188,7 +202,23 @@ impl Env {
 
     /// Wall-clock microseconds since the Unix epoch.
     pub fn wall_micros(&self) -> i64 {
-        self.runtime.wall_micros()
+        self.runtime.wall_micros().saturating_add(self.clock_ahead_micros())
+    }
+
+    /// Moves the wall clock ahead to the time that another server has shown, if it keeps a common clock and that time is later.
+    pub fn follow_wall_clock(&self, wall_micros: i64) -> Result<(), TooFarAhead> {
+        match &self.common_clock {
+            Some(clock) => clock.follow(self.now(), self.runtime.wall_micros(), wall_micros),
+            None => Ok(()),
+        }
+    }
+
+    /// Microseconds by which the wall clock is ahead of the host's.
+    pub fn clock_ahead_micros(&self) -> i64 {
+        match &self.common_clock {
+            Some(clock) => clock.ahead(self.now()),
+            None => 0,
+        }
     }
 
     /// A random number.

@@ -69,6 +69,11 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     let facade = hbase::bind_facade(config).await?;
     let (bigtable_at, http_at) = (bigtable.local_addr()?, http.local_addr()?);
     let metrics = Metrics::new();
+    // Before any part takes a copy of the environment.
+    let env = match config.cluster {
+        Some(_) => env.with_common_clock(),
+        None => env,
+    };
     let (env, exporter) = otlp::start(config.traces.as_ref(), env, &bigtable_at.to_string(), &metrics)?;
     let security = Security::start(&config.security, &env, &metrics)?;
     let rights = config.security.access.as_ref();

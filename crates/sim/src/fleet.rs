@@ -11,6 +11,7 @@
 
 mod backups;
 mod clients;
+pub mod clocks;
 pub mod cluster;
 mod coordinator;
 mod driver;

@@ -108,6 +108,18 @@ enum Command {
         #[arg(long, value_parser = archive_bug)]
         planted: Option<PlantedBug>,
     },
+    /// Runs seeds of writes without timestamps in a cluster whose clocks differ; fails if any of them finds a violation.
+    Clocks {
+        /// Number of seeds.
+        #[arg(long, default_value_t = 100)]
+        seeds: u64,
+        /// Only this seed.
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Print every operation.
+        #[arg(long)]
+        trace: bool,
+    },
     /// Runs seeds of access rules in a cluster; fails if any of them finds a violation.
     Rules {
         /// Number of seeds.
@@ -210,6 +222,10 @@ fn main() -> Result<()> {
                     prints: trace,
                 })
             })
+        }
+        Command::Clocks { seeds, seed, trace } => {
+            let range = seed.map_or(0..seeds, |seed| seed..seed + 1);
+            run_fleet(range, "clocks", |seed| fleet::clocks::run(seed, trace))
         }
         Command::Rules { seeds, seed, trace } => {
             let range = seed.map_or(0..seeds, |seed| seed..seed + 1);

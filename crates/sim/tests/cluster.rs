@@ -1,7 +1,7 @@
 //! A cluster that leads itself survives faults, and the checkers notice planted bugs.
 
 use stele_sim::fleet::cluster::{ClusterPlan, run, run_with_archive, run_with_backups};
-use stele_sim::fleet::{leaders, rules};
+use stele_sim::fleet::{clocks, leaders, rules};
 
 /// Seeds of the everyday lane; `stele-sim cluster` runs more.
 const SEEDS: u64 = 12;
@@ -69,6 +69,21 @@ fn a_former_leader_does_not_answer_from_an_old_catalog() {
         assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}");
         assert_eq!((verdict.acknowledged, verdict.failovers), (4, 4), "seed {seed}");
     }
+}
+
+#[test]
+fn of_two_writes_without_timestamps_the_second_is_newer_whichever_server_has_the_tablet() {
+    let (mut moves, mut failovers) = (0, 0);
+    for seed in 0..SEEDS {
+        let verdict = clocks::run(seed, false);
+        assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}");
+        moves += verdict.moves;
+        failovers += verdict.failovers;
+    }
+    assert!(
+        moves > 5 * SEEDS && failovers > SEEDS,
+        "{moves} moves, {failovers} failovers"
+    );
 }
 
 /// Leaders end in the middle of backups and restores.

@@ -44,7 +44,7 @@ pub(super) const KEEP_DELETED: Duration = Duration::from_secs(40);
 /// How long a silent server keeps its tablets.
 const SESSION: Duration = Duration::from_secs(10);
 
-/// Largest difference between the wall clock of a server that archives its log and that of the clients.
+/// Largest difference between the wall clock of a server whose clock differs and that of the clients.
 pub(super) const SKEW_MICROS_MAX: i64 = 1_000_000;
 /// The time between two rounds of an archiver.
 const ARCHIVED_EVERY: Duration = Duration::from_secs(3);
@@ -57,8 +57,9 @@ struct Choices {
     is_of_many: bool,
     /// It has this much memory and a processor; if absent, everything is tiny and work takes no time.
     memory: Option<u64>,
-    /// It archives its log, and its wall clock is ahead by this many microseconds.
-    archives: Option<i64>,
+    archives: bool,
+    /// Its wall clock is ahead by this many microseconds.
+    skew: i64,
     /// Answers of the coordinator are lost now and then, unless a bug is planted: its seeds are known.
     loses_answers: bool,
 }
@@ -96,8 +97,18 @@ impl Node {
     pub(super) async fn start_archiving(fleet: &Fleet, coord: Arc<dyn Coord>) -> Result<Arc<Node>, String> {
         let skew = fleet.below(2 * SKEW_MICROS_MAX as u64) as i64 - SKEW_MICROS_MAX;
         let choices = Choices {
-            archives: Some(skew),
+            archives: true,
+            skew,
             loses_answers: true,
+            ..Choices::default()
+        };
+        Node::start_with(fleet, coord, choices).await
+    }
+
+    /// The same for a server whose wall clock is ahead by this many microseconds.
+    pub(super) async fn start_skewed(fleet: &Fleet, coord: Arc<dyn Coord>, skew: i64) -> Result<Arc<Node>, String> {
+        let choices = Choices {
+            skew,
             ..Choices::default()
         };
         Node::start_with(fleet, coord, choices).await
@@ -130,13 +141,18 @@ impl Node {
 
     async fn start_with(fleet: &Fleet, coord: Arc<dyn Coord>, choices: Choices) -> Result<Arc<Node>, String> {
         let process = fleet.sim.process();
-        process.skew_wall_clock(choices.archives.unwrap_or(0));
+        process.skew_wall_clock(choices.skew);
         if choices.memory.is_some() {
             process.give_processor();
         }
         let env = match fleet.planted {
             Some(bug) => process.env().with_planted_bug(bug),
             None => process.env(),
+        };
+        // Archives must be right also where every second server does not follow the clocks of others.
+        let env = match choices.archives && process.id() % 2 == 1 {
+            true => env,
+            false => env.with_common_clock(),
         };
         let client: Arc<dyn Client> = Arc::new(fleet.bucket.clone());
         let link = match choices.is_of_many {
@@ -220,7 +236,7 @@ async fn join(
         checks_rights: choices.checks_rights,
         forwarded: None,
         destinations: destinations(client.clone(), env.clone()),
-        archiving: archiving(client, env.clone(), choices.archives.is_some()),
+        archiving: archiving(client, env.clone(), choices.archives),
     };
     let parts = server_parts(choices.memory);
     let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, &Metrics::new()).await;
