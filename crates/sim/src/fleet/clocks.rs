@@ -130,7 +130,10 @@ impl Driver {
     async fn check(&self, number: u64) -> Result<(), String> {
         let found = self
             .succeed("read", || async {
-                let request = ReadRows::new(table_of(TABLE), RowSet::new(vec![RowRange::single(ROW)]));
+                let request = ReadRows::new(
+                    table_of(TABLE),
+                    RowSet::new(vec![RowRange::single(&Bytes::from_static(ROW))]),
+                );
                 let mut stream = self.nodes.read_rows(request).await?;
                 let batch = stream.next().await?;
                 Ok(batch.and_then(|batch| batch.into_cells().into_iter().next()))
