@@ -44,6 +44,8 @@ pub(crate) struct ReadOptions {
     pub partial_rows: bool,
     /// The filter may make several cells of one.
     pub multiplies: bool,
+    /// The read must tell of nothing but the rows that it returns.
+    pub narrowed: bool,
 }
 
 /// Checks a request.
@@ -66,6 +68,7 @@ pub(crate) fn read(
     let filter = filters::filter(request.filter, TableTime::of(schema))?.map(Arc::new);
     let options = ReadOptions {
         multiplies: filter.as_deref().is_some_and(filters::multiplies),
+        narrowed: false,
         one_row: rows_limit == 1 || rows.is_one_row(),
         last_scanned: features.last_scanned_row_responses,
         stats,
@@ -250,9 +253,12 @@ impl Responses {
             None => self.memory.for_batch().await?,
         };
         reservation.partial_rows = self.options.partial_rows;
-        let Some(batch) = self.rows.next_within(&mut reservation).await.map_err(status)? else {
+        let Some(mut batch) = self.rows.next_within(&mut reservation).await.map_err(status)? else {
             return self.end();
         };
+        if self.options.narrowed {
+            batch.hide_others();
+        }
         self.seen.rows += batch.seen.rows;
         self.seen.cells += batch.seen.cells;
         if self.options.multiplies {
@@ -371,6 +377,7 @@ mod tests {
             one_row: false,
             partial_rows: true,
             multiplies: false,
+            narrowed: false,
         };
         let schema = Arc::new(testing::schema());
         Responses::new(

@@ -1,6 +1,7 @@
 //! The part of a table that a data call addresses: all, or an authorized view.
 //!
-//! A read through a view is narrowed to its rows and columns, so all other cells do not exist for it. A write is refused if any
+//! A read through a view is narrowed to its rows and columns, so all other cells do not exist for it. Its counts and its progress tell
+//! of none of them either. A write is refused if any
 //! part of it is outside of the view, and so is a delete of a family or a row. The caller needs the right on the view only, which its
 //! guard checks.
 
@@ -80,6 +81,11 @@ impl Scope {
             schema,
             service,
         })
+    }
+
+    /// Whether it is a view.
+    pub fn is_view(&self) -> bool {
+        self.view.is_some()
     }
 
     /// Those of some rows that the call may read.

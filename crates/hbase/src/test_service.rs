@@ -125,13 +125,22 @@ impl Model {
         HBaseFrontEnd::new(self.clone(), self.clone(), env, identity, &Metrics::new(), pool)
     }
 
+    /// Rows of a read, without cells where its filter lets none through.
     fn selected(&self, read: &ReadRows) -> Vec<(Bytes, Vec<Cell>)> {
         let rows = self.rows.lock();
+        let filter = read.filter.as_ref().map(|filter| filter.compile(&self.schema).unwrap());
+        let of_row = |row: &Bytes, cells: &Vec<Cell>| {
+            let passes = |filter: &stele_filter::CompiledFilter| {
+                !filter.apply(row, cells.clone(), &mut || 0.5).unwrap().is_empty()
+            };
+            let passes = filter.as_ref().is_none_or(passes);
+            (row.clone(), if passes { cells.clone() } else { Vec::new() })
+        };
         let is_in = |row: &Bytes| read.rows.ranges().iter().any(|range| range.contains(row));
         let mut found: Vec<_> = rows
             .iter()
             .filter(|(row, _)| is_in(row))
-            .map(|(row, cells)| (row.clone(), cells.clone()))
+            .map(|(row, cells)| of_row(row, cells))
             .collect();
         if read.reversed {
             found.reverse();
@@ -192,7 +201,7 @@ impl RowStream for Rows {
             batch.seen.rows += 1;
             batch.push_row(&row, cells);
         }
-        Ok((!batch.is_empty()).then_some(batch))
+        Ok(batch.scanned_through.is_some().then_some(batch))
     }
 
     async fn next_within(&mut self, room: &mut dyn BatchReservation) -> ServiceResult<Option<RowBatch>> {

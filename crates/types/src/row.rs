@@ -224,6 +224,17 @@ impl RowBatch {
         self.len() - usize::from(self.unfinished && !self.is_empty())
     }
 
+    /// Makes it tell of the rows that it has, and of no others: for callers that must not learn of hidden rows. Its counts are
+    /// then those of its own rows and cells.
+    pub fn hide_others(&mut self) {
+        let complete = self.complete_rows();
+        self.seen = ReadCounts {
+            rows: complete as u64,
+            cells: self.cell_count() as u64,
+        };
+        self.scanned_through = complete.checked_sub(1).map(|last| self.shared_key(last));
+    }
+
     /// The cells added since the last row ended.
     #[inline]
     pub fn open_cells(&self) -> &[Cell] {
@@ -314,12 +325,17 @@ impl RowBatch {
     pub fn shared_rows(&self) -> impl ExactSizeIterator<Item = (Bytes, &[Cell])> {
         (0..self.len()).map(|n| {
             let (start, end) = self.bounds(n);
-            let key = match &self.keys {
-                Keys::Growing(bytes) => Bytes::copy_from_slice(&bytes[start.key..end.key]),
-                Keys::Sealed(bytes) => bytes.slice(start.key..end.key),
-            };
-            (key, &self.cells[start.cells..end.cells])
+            (self.shared_key(n), &self.cells[start.cells..end.cells])
         })
+    }
+
+    /// The key of the n-th row, which must exist.
+    fn shared_key(&self, n: usize) -> Bytes {
+        let (start, end) = self.bounds(n);
+        match &self.keys {
+            Keys::Growing(bytes) => Bytes::copy_from_slice(&bytes[start.key..end.key]),
+            Keys::Sealed(bytes) => bytes.slice(start.key..end.key),
+        }
     }
 
     /// All cells of all rows.
@@ -401,6 +417,25 @@ mod tests {
         }
         batch.push_row(b"d", [cell("6")]);
         assert_eq!(shown(&batch), ["d=6"]);
+    }
+
+    #[test]
+    fn a_batch_that_hides_others_tells_of_its_own_rows() {
+        let hidden = |rows: &[&'static str], unfinished: bool| {
+            let mut batch = RowBatch::default();
+            for row in rows {
+                batch.push_row(row, [cell("1"), cell("2")]);
+            }
+            batch.unfinished = unfinished;
+            batch.seen = ReadCounts { rows: 70, cells: 900 };
+            batch.scanned_through = Some(Bytes::from_static(b"secret"));
+            batch.hide_others();
+            (batch.seen.rows, batch.seen.cells, batch.scanned_through)
+        };
+        assert_eq!(hidden(&["a", "b"], false), (2, 4, Some(Bytes::from_static(b"b"))));
+        assert_eq!(hidden(&["a", "b"], true), (1, 4, Some(Bytes::from_static(b"a"))));
+        assert_eq!(hidden(&["a"], true), (0, 2, None));
+        assert_eq!(hidden(&[], false), (0, 0, None));
     }
 
     #[test]

@@ -100,6 +100,12 @@ impl Guard {
 }
 
 impl Guard {
+    /// Whether a read of some rows sees all of their columns.
+    pub fn reads_whole(&self, table: &TableName, rows: &RowSet) -> bool {
+        let grants = self.grants();
+        self.rights_on(&grants, table).families_of_rows(Rights::READ, rows) == Families::All
+    }
+
     /// Checks the rights for an operation on several rows: each of them as an operation of its own.
     fn check_rows_operation(&self, request: &mut RowsOperation) -> ServiceResult<()> {
         let schema = self.service.schema(&request.table);
@@ -162,6 +168,15 @@ impl Guard {
     }
 }
 
+/// Samples for callers that do not see all columns: the boundaries of tablets, which clients may know, without sizes. Other rows
+/// may have cells in hidden columns alone, and sizes would tell of those.
+fn boundaries(places: &[TabletPlace], range: &RowRange) -> Vec<RowSample> {
+    let starts = places.iter().map(|place| &place.range.start);
+    let within = starts.filter(|start| **start > range.start && range.contains(start));
+    let all = within.cloned().chain([Bytes::new()]);
+    all.map(|row| RowSample { row, offset_bytes: 0 }).collect()
+}
+
 /// Whether all changes of some rows are allowed.
 fn may_write(rights: &TableRights<'_>, schema: &TableSchema, rows: &RowWrites) -> bool {
     rows.iter().all(|row| {
@@ -222,7 +237,11 @@ impl TableService for Guard {
             families => {
                 let mut request = request.clone();
                 request.filter = narrowed(&families, request.filter.take());
-                self.service.try_read_row(&request)
+                let mut read = self.service.try_read_row(&request);
+                if let Ok(Some(batch)) = &mut read {
+                    batch.hide_others();
+                }
+                read
             }
         };
         // A read that would have to wait is written when it is made.
@@ -280,8 +299,11 @@ impl TableService for Guard {
     }
 
     async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>> {
-        self.readable("sample_row_keys", table, &RowSet::new(vec![range.clone()]))?;
-        self.on_behalf(self.service.sample_row_keys(table, range)).await
+        let families = self.readable("sample_row_keys", table, &RowSet::new(vec![range.clone()]))?;
+        match families {
+            Families::All if self.view.is_none() => self.on_behalf(self.service.sample_row_keys(table, range)).await,
+            _ => Ok(boundaries(&self.service.places(table)?, &range)),
+        }
     }
 
     fn place_of(&self, table: &TableName, row: &[u8]) -> ServiceResult<TabletPlace> {
@@ -323,6 +345,14 @@ struct Checked {
 }
 
 impl Checked {
+    /// A batch as the caller may have it.
+    fn shown(&self, mut batch: RowBatch) -> RowBatch {
+        if self.families != Families::All {
+            batch.hide_others();
+        }
+        batch
+    }
+
     fn check(&mut self) -> ServiceResult<()> {
         self.check_token()?;
         self.guard.check_known()?;
@@ -362,11 +392,13 @@ impl Checked {
 impl RowStream for Checked {
     async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
         self.check()?;
-        self.guard.on_behalf(self.inner.next()).await
+        let batch = self.guard.on_behalf(self.inner.next()).await?;
+        Ok(batch.map(|batch| self.shown(batch)))
     }
 
     async fn next_within(&mut self, room: &mut dyn BatchReservation) -> ServiceResult<Option<RowBatch>> {
         self.check()?;
-        self.guard.on_behalf(self.inner.next_within(room)).await
+        let batch = self.guard.on_behalf(self.inner.next_within(room)).await?;
+        Ok(batch.map(|batch| self.shown(batch)))
     }
 }

@@ -2,6 +2,7 @@
 
 mod fake;
 mod given_up;
+mod hidden;
 mod tokens_of_reads;
 
 use super::*;

@@ -31,8 +31,9 @@ pub(crate) async fn read_rows(
         &request.materialized_view_name,
     )?;
     let scope = addressed.scope(context)?;
-    let (mut read, options) = reads::read(scope.table.name.clone(), &scope.schema, request, client)?;
+    let (mut read, mut options) = reads::read(scope.table.name.clone(), &scope.schema, request, client)?;
     scope.narrow(&mut read);
+    options.narrowed = scope.is_view();
     let Scope { schema, service, .. } = scope;
     call.charge(read.filter.as_ref().map_or(0, |filter| filter.automata_bytes()))?;
     // Reserved before the read begins, because beginning may read a batch.

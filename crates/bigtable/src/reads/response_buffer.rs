@@ -245,6 +245,7 @@ mod tests {
             one_row: true,
             partial_rows: true,
             multiplies: false,
+            narrowed: false,
         };
         let reservation = memory.for_row().await.unwrap();
         let rows = Rows::Stream(Box::new(Row(Some(bytes))));

@@ -357,7 +357,13 @@ impl TableService for Fake {
     }
 
     fn places(&self, table: &TableName) -> ServiceResult<Vec<TabletPlace>> {
-        Ok(vec![self.place_of(table, b"")?])
+        self.with_table(table, |table| {
+            let starts = [Bytes::new()].into_iter().chain(table.splits.iter().cloned());
+            let ends = table.splits.iter().cloned().map(Some).chain([None]);
+            let ranges = starts.zip(ends).map(|(start, end)| RowRange { start, end });
+            let numbered = (1..).map(TabletId).zip(ranges);
+            Ok(numbered.map(|(id, range)| TabletPlace::here(id, range)).collect())
+        })
     }
 
     async fn tablets(&self, _: &TableName) -> ServiceResult<Vec<TabletInfo>> {

@@ -2,6 +2,7 @@
 
 mod administration;
 mod destinations;
+mod hidden;
 mod views;
 
 use super::*;

@@ -32,6 +32,8 @@ const SHOWN_BYTES_MAX: usize = 1_024;
 const PAGE_BYTES: usize = 512 << 10;
 /// Time after which a page ends, so that a filter that lets little through keeps nobody waiting.
 const PAGE_TIME: Duration = Duration::from_secs(4);
+/// A page without any row ends with an error after this time. It cannot say where to go on: the rows that it passed are hidden.
+const FRUITLESS_TIME: Duration = Duration::from_secs(30);
 /// Memory of a batch of rows; a larger row comes in parts.
 const BATCH_BYTES: usize = 2 << 20;
 /// How long a read waits for its memory.
@@ -150,7 +152,11 @@ async fn page(
             if place.is_some() {
                 return Ok((rows, place));
             }
-            // The first row is not scanned yet. It is bounded, so the page ends behind it.
+            // The first row is not scanned yet, or the caller may not know how far the read has come.
+            if env.now() >= end + FRUITLESS_TIME {
+                let message = "no row was found for half a minute: give a longer prefix";
+                return Err(ServiceError::new(ErrorKind::Busy, message).into());
+            }
         }
     }
     let last = rows.last().map(|row| row.key.clone());

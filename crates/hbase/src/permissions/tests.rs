@@ -13,9 +13,9 @@ use stele_env::tokio_env::TokioRuntime;
 use stele_memory::Pool;
 use stele_types::{AccessRule, Member, Resource};
 use stele_wire::messages::{
-    ADMIN_SERVICE, CLIENT_META_SERVICE, CLIENT_SERVICE, ConnectionHeader, Empty, Get, GetRequest, MASTER_SERVICE,
-    MultiRequest, MutateRequest, MutationProto, MutationType, NameBytesPair, RegionAction, Scan, ScanRequest,
-    UserInformation,
+    ADMIN_SERVICE, CLIENT_META_SERVICE, CLIENT_SERVICE, Column, ConnectionHeader, Empty, Get, GetRequest,
+    MASTER_SERVICE, MultiRequest, MutateRequest, MutationProto, MutationType, NameBytesPair, RegionAction, Scan,
+    ScanRequest, ScanResponse, UserInformation,
 };
 
 /// The names of methods in the arms of a match over byte strings.
@@ -142,6 +142,56 @@ async fn stated_users_are_callers_only_if_they_are_trusted_and_never_superusers(
     assert_eq!(setting.outcome(&mut root, "Get", &get).await, exception::ACCESS_DENIED);
     let mut nameless = setting.connect(CLIENT_SERVICE, None, None).await;
     assert_eq!(failure(&nameless.response().await), exception::ACCESS_DENIED);
+}
+
+/// A cursor names the row that a scan has reached, also if it has no cell that the caller may see.
+#[tokio::test(start_paused = true)]
+async fn cursors_name_no_row_that_is_hidden() {
+    let setting = secured(false);
+    for row in 0..20 {
+        setting.model.put(&format!("s{row:02}"), "q", "v");
+    }
+    setting.model.batch_rows.store(1, std::sync::atomic::Ordering::Relaxed);
+    let table = Resource::Table(stele_types::TableName::new("default", "t"));
+    let rule = |name: &str, families: &[&str]| AccessRule {
+        families: families.iter().map(ToString::to_string).collect(),
+        ..AccessRule::whole(Member::User(name.into()), Rights::READ)
+    };
+    let rules = vec![rule("alice", &["table"]), rule("bob", &[])];
+    setting.rules.set_rules(&table, rules, None).await.unwrap();
+    let scan = ScanRequest {
+        region: Some(setting.model.region("r")),
+        scan: Some(Scan {
+            column: vec![Column {
+                family: "table".into(),
+                qualifier: Vec::new(),
+            }],
+            need_cursor_result: Some(true),
+            ..Scan::default()
+        }),
+        number_of_rows: Some(10),
+        client_handles_heartbeats: Some(true),
+        track_scan_metrics: Some(true),
+        ..ScanRequest::default()
+    };
+    let get = get(&setting.model);
+    for (name, is_told) in [("alice", false), ("bob", true)] {
+        let mut client = setting.connect(CLIENT_SERVICE, Some(name), None).await;
+        assert_eq!(setting.outcome(&mut client, "Get", &get).await, "");
+        // Each pause of the scan takes some seconds.
+        #[allow(clippy::disallowed_methods, reason = "a task of the test's runtime")]
+        let clock = tokio::spawn(async {
+            loop {
+                tokio::time::advance(std::time::Duration::from_secs(5)).await;
+            }
+        });
+        let found: ScanResponse = message(&client.call("Scan", &scan).await);
+        clock.abort();
+        assert_eq!(found.heartbeat_message, Some(true), "{name}");
+        assert_eq!(found.cursor.is_some(), is_told, "{name}: {:?}", found.cursor);
+        let scanned = found.scan_metrics.unwrap().metrics[0].value;
+        assert_eq!(scanned > Some(0), is_told, "{name}: {scanned:?}");
+    }
 }
 
 fn get(model: &Model) -> GetRequest {

@@ -7,15 +7,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stele_client::{
-    BulkLoad, CompactionState, FamilyChange, GroupChange, LoadTarget, Loaded, MutateRows, NewSnapshot, NewTable,
-    ReadRows, RowOperation, RowOutcome, RowSample, RowStream, RowsOperation, ServiceError, ServiceResult, SnapshotCopy,
-    SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin, TableGroups, TableService, TableUpdate, TabletInfo,
-    TabletPlace,
+    BulkLoad, ClusterCheck, ClusterStatus, CompactionState, FamilyChange, GroupChange, LoadTarget, Loaded, MutateRows,
+    NewSnapshot, NewTable, ReadRows, RowOperation, RowOutcome, RowSample, RowStream, RowsOperation, ServiceError,
+    ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin, TableGroups, TableService,
+    TableUpdate, TabletInfo, TabletPlace, TabletStatus,
 };
 use stele_filter::Filter;
+use stele_types::row::ReadCounts;
 use stele_types::{
-    Compression, ErrorKind, Family, FamilyId, GroupId, LocalityGroup, RowBatch, RowRange, Switches, SwitchesChange,
-    TableId, TableName, TableSchema, TabletId, ValueType,
+    Compression, Epoch, ErrorKind, Family, FamilyId, GroupId, LocalityGroup, RowBatch, RowRange, ServerId, Switches,
+    SwitchesChange, TableId, TableName, TableSchema, TabletId, ValueType,
 };
 
 /// The error of a call that was allowed.
@@ -90,7 +91,10 @@ struct Endless;
 #[async_trait]
 impl RowStream for Endless {
     async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
-        Ok(Some(RowBatch::default()))
+        let mut batch = RowBatch::default();
+        batch.seen = ReadCounts { rows: 9, cells: 99 };
+        batch.scanned_through = Some(Bytes::from_static(b"passed"));
+        Ok(Some(batch))
     }
 }
 
@@ -210,6 +214,31 @@ impl TableAdmin for Fake {
 
     async fn merge(&self, _: &TableName, _: Vec<TabletId>) -> ServiceResult<TabletId> {
         reached()
+    }
+
+    /// Of a cluster with a tablet of table `n/t` from row `r` on, if streams are served.
+    async fn cluster_status(&self) -> ServiceResult<ClusterStatus> {
+        let tablet = TabletStatus {
+            table: "n/t".to_owned(),
+            tablet: TabletId(1),
+            start: b"r".to_vec(),
+            owner: None,
+            epoch: Epoch(1),
+            moving_to: None,
+            serves: true,
+            logs: Vec::new(),
+            bytes: 1,
+            waits_for: String::new(),
+        };
+        match self.serves_streams.load(Ordering::Relaxed) {
+            true => Ok(ClusterStatus {
+                leader: ServerId(1),
+                servers: Vec::new(),
+                tablets: vec![tablet],
+                check: ClusterCheck::default(),
+            }),
+            false => reached(),
+        }
     }
 
     async fn set_switches(&self, _: SwitchesChange) -> ServiceResult<Switches> {
