@@ -11,6 +11,8 @@
 use crate::error::{from_catalog, once_begun};
 use crate::master::Master;
 use crate::snapshots::info;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,8 +22,9 @@ use stele_types::{ErrorKind, Kept, Resource, TableName, TableSchema, TabletId};
 
 /// Most snapshots that are kept of tables of one name: a client may drop rows every second. The oldest goes.
 const KEPT_OF_TABLE_MAX: usize = 8;
-/// Most that are kept of all tables: a client may make and delete tables. The rest of the limit is for snapshots of users.
-const KEPT_MAX: usize = 1_000;
+/// Most that are kept of all tables: a client may make and delete tables. The oldest of the namespace with most of them goes, so that
+/// nobody can push out the tables of others.
+pub(crate) const KEPT_MAX: usize = 1_000;
 
 /// The snapshots that are kept. One of a deletion that did not happen is left out: its table is still there.
 fn entries_in(view: &CatalogView, namespace: Option<&str>) -> Vec<Arc<SnapshotEntry>> {
@@ -74,7 +77,7 @@ impl Master {
         let namespace = table.schema.name.namespace.clone();
         let name = SnapshotName::new(namespace, format!("kept-{:016x}", id.0));
         let expires_micros = Some(created_micros.saturating_add(grace));
-        if let Err(error) = self.check_new(&name, &[], expires_micros) {
+        if let Err(error) = self.check_named(&name, &[], expires_micros) {
             return not_kept(table, &error);
         }
         let tablets: Vec<TabletId> = table.tablets().iter().map(|tablet| tablet.id).collect();
@@ -114,7 +117,7 @@ impl Master {
         self.limit_kept(&table.schema.name).await.map_err(once_begun)
     }
 
-    /// Deletes the oldest snapshots that are kept beyond the limits: of tables of this name, and of all.
+    /// Deletes snapshots that are kept beyond the limits: of tables of this name, and of all.
     async fn limit_kept(&self, table: &TableName) -> ServiceResult<()> {
         let mut kept = self.kept_entries(None);
         kept.sort_by_key(|entry| entry.id);
@@ -126,8 +129,8 @@ impl Master {
         let surplus = of_table.len().saturating_sub(KEPT_OF_TABLE_MAX);
         let mut surplus: Vec<_> = of_table.into_iter().take(surplus).collect();
         if surplus.is_empty() {
-            let of_all = kept.len().saturating_sub(KEPT_MAX);
-            surplus.extend(kept.into_iter().take(of_all));
+            let by_namespace = kept.iter().map(|entry| (entry.name.0.as_str(), entry));
+            surplus.extend(surplus_of(by_namespace, KEPT_MAX).into_iter().cloned());
         }
         for entry in surplus {
             self.delete_snapshot_locked(&info(&entry).name.clone()).await?;
@@ -186,8 +189,49 @@ impl Master {
     }
 }
 
+/// Those of some entries, oldest first, that go so that `most` are left: each is the oldest of a namespace that has most entries.
+fn surplus_of<'n, T>(oldest_first: impl Iterator<Item = (&'n str, T)>, most: usize) -> Vec<T> {
+    let mut left = 0;
+    let mut by_namespace: BTreeMap<&str, VecDeque<(usize, T)>> = BTreeMap::new();
+    for (namespace, entry) in oldest_first {
+        by_namespace.entry(namespace).or_default().push_back((left, entry));
+        left += 1;
+    }
+    let mut surplus = Vec::new();
+    while left > most {
+        let oldest_of = |entries: &VecDeque<(usize, T)>| Reverse(entries.front().map(|(age, _)| *age));
+        let largest = by_namespace
+            .values_mut()
+            .max_by_key(|entries| (entries.len(), oldest_of(entries)));
+        let Some((_, oldest)) = largest.and_then(VecDeque::pop_front) else {
+            break;
+        };
+        surplus.push(oldest);
+        left -= 1;
+    }
+    surplus
+}
+
 /// The change goes on without undoing.
 fn not_kept(table: &TableEntry, error: &ServiceError) -> ServiceResult<()> {
     tracing::warn!(table = %table.schema.name, %error, "the table is not kept for undoing");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_namespace_with_most_gives_up_its_oldest() {
+        let surplus = |text: &'static str, most| {
+            let entries = text.char_indices().map(|(at, _)| (&text[at..=at], at));
+            surplus_of(entries, most)
+        };
+        assert_eq!(surplus("abbb", 4), [0; 0]);
+        assert_eq!(surplus("abbb", 3), [1]);
+        assert_eq!(surplus("abbb", 1), [1, 2, 0], "of equal ones the oldest goes");
+        assert_eq!(surplus("aaab", 2), [0, 1]);
+        assert_eq!(surplus("ab", 0), [0, 1]);
+    }
 }

@@ -7,22 +7,19 @@
 //! Invariant: there is one snapshot at most of which nobody knows whether the catalog names it. No other change of snapshots
 //! is begun before that is known.
 
-mod rules;
+pub(crate) mod rules;
 
 use crate::error::from_catalog;
 use crate::master::Master;
 use crate::replacement::Replacement;
 use crate::schema::{check_finished, check_table_name, check_unprotected};
-use rules::{check_expiry, check_new_name};
+use rules::{check_expiry, check_new_name, check_place};
 use std::sync::Arc;
 use stele_catalog::{CatalogError, CatalogView, SnapshotEntry};
 use stele_client::{
-    NewSnapshot, ServiceError, ServiceResult, SnapshotCopy, SnapshotFiles, SnapshotInfo, SnapshotName, SnapshotUpdate,
+    NewSnapshot, ServiceResult, SnapshotCopy, SnapshotFiles, SnapshotInfo, SnapshotName, SnapshotUpdate,
 };
-use stele_types::{AccessRule, ErrorKind, Kept, SnapshotId, TableId, TableName, TableSchema, TabletId};
-
-/// Most snapshots at one time: a thousand tables with ten each. A start reads the lists of all of them.
-const SNAPSHOTS_MAX: usize = 10_000;
+use stele_types::{AccessRule, Kept, SnapshotId, TableId, TableName, TableSchema, TabletId};
 
 /// Expired snapshots that are deleted in one go, so that other changes have their turn in between.
 const EXPIRED_AT_ONCE: usize = 16;
@@ -70,8 +67,14 @@ impl Master {
         found.map_err(from_catalog)
     }
 
-    /// Checks a snapshot before anything is made.
-    pub(crate) fn check_new(
+    /// Checks a snapshot of a client before anything is made.
+    fn check_new(&self, name: &SnapshotName, front_end_data: &[u8], expires_micros: Option<i64>) -> ServiceResult<()> {
+        self.check_named(name, front_end_data, expires_micros)?;
+        check_place(&self.catalog.view(), &name.namespace)
+    }
+
+    /// The same for a table that is kept: its limit is obeyed afterwards.
+    pub(crate) fn check_named(
         &self,
         name: &SnapshotName,
         front_end_data: &[u8],
@@ -83,10 +86,6 @@ impl Master {
         let key = (name.namespace.clone(), name.name.clone());
         if view.snapshots.contains_key(&key) {
             return Err(from_catalog(CatalogError::SnapshotExists(key.0, key.1)));
-        }
-        if view.snapshots.len() >= SNAPSHOTS_MAX {
-            let message = format!("there are {SNAPSHOTS_MAX} snapshots, which is the limit: delete some");
-            return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
         }
         Ok(())
     }

@@ -1,7 +1,12 @@
 //! Rules for snapshots, and the schemas of tables that are made of them.
 
+use stele_catalog::CatalogView;
 use stele_client::{ServiceError, ServiceResult, SnapshotName};
-use stele_types::{FamilyId, TableSchema};
+use stele_types::{ErrorKind, FamilyId, TableSchema};
+
+/// Most snapshots of clients at one time: nine hundred tables with ten each. A start reads the lists of all of them. Tables that are
+/// kept have a limit of their own.
+pub(crate) const SNAPSHOTS_MAX: usize = 9_000;
 
 /// Most bytes of a front end's data: a description and labels.
 const DATA_BYTES_MAX: usize = 64 << 10;
@@ -14,6 +19,22 @@ pub(super) fn check_new_name(name: &SnapshotName, front_end_data: &[u8]) -> Serv
         return Err(ServiceError::invalid(message));
     }
     Ok(())
+}
+
+/// Refuses another snapshot where there is no place. A namespace may have as many snapshots as places are left, so none takes the
+/// last ones from the others: alone it may have half.
+pub(crate) fn check_place(view: &CatalogView, namespace: &str) -> ServiceResult<()> {
+    let of_clients = || view.snapshots.values().filter(|entry| entry.kept.is_none());
+    let own = of_clients().filter(|entry| entry.name.0 == namespace).count();
+    let left = SNAPSHOTS_MAX.saturating_sub(of_clients().count());
+    if own < left {
+        return Ok(());
+    }
+    let message = match left {
+        0 => format!("there are {SNAPSHOTS_MAX} snapshots, which is the limit: delete some"),
+        left => format!("{namespace} has {own} snapshots, and {left} places are left for all: delete some of its own"),
+    };
+    Err(ServiceError::new(ErrorKind::ResourceExhausted, message))
 }
 
 /// Refuses an expiry in the past.

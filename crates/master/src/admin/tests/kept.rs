@@ -1,6 +1,7 @@
 //! Tables that are kept after they were deleted, and before drops.
 
 use super::*;
+use crate::kept::kept_in;
 use stele_client::{NewSnapshot, SnapshotName, TableAdmin};
 use stele_types::{AccessRule, Kept, Member, Resource, Rights};
 
@@ -269,4 +270,35 @@ async fn a_table_is_undeleted_also_if_it_stays_kept() {
     let made = master.undelete_table(&name()).await.unwrap();
     assert_eq!(made.families.len(), 1);
     assert_eq!(kept(&master).await.len(), 1, "until it expires");
+}
+
+/// The tables of others stay, however many a namespace has of its own.
+#[tokio::test]
+async fn a_namespace_pushes_out_its_own_kept_tables() {
+    use crate::kept::KEPT_MAX;
+    let (_, _, master) = with_table().await;
+    let other = TableName::new("m", "t");
+    master.create_table(new_table(&other)).await.unwrap();
+    master.delete_table(&other).await.unwrap();
+    master.delete_table(&name()).await.unwrap();
+    let view = master.catalog.view();
+    let of_n = view.snapshots.values().find(|entry| entry.name.0 == "n").unwrap();
+    for number in 0..KEPT_MAX - 1 {
+        let mut entry = stele_catalog::SnapshotEntry::clone(of_n);
+        entry.id = stele_types::SnapshotId(1 << 40 | number as u64);
+        entry.name.1 = format!("more-{number:04}");
+        entry.schema = Arc::new(TableSchema {
+            name: TableName::new("n", format!("u{number}")),
+            ..TableSchema::clone(&entry.schema)
+        });
+        master.catalog.create_snapshot(entry).await.unwrap();
+    }
+    master.create_table(new_table(&TableName::new("k", "t"))).await.unwrap();
+    master.delete_table(&TableName::new("k", "t")).await.unwrap();
+    let of = |namespace: &str| {
+        let all = kept_in(&master.catalog.view(), Some(namespace));
+        (all.len(), all.iter().any(|info| info.schema.name.table == "t"))
+    };
+    assert_eq!((of("m"), of("k")), ((1, true), (1, true)));
+    assert_eq!(of("n"), (KEPT_MAX - 1, false), "its oldest is given up");
 }

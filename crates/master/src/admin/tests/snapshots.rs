@@ -159,3 +159,41 @@ async fn a_restore_takes_the_families_of_the_snapshot() {
     let refused = master.restore_snapshot(&name, &table).await;
     assert_eq!(kind(refused), ErrorKind::FailedPrecondition);
 }
+
+/// A namespace that takes snapshots on and on leaves places to others, and kept tables take none of them.
+#[tokio::test]
+async fn a_namespace_has_as_many_snapshots_as_places_are_left() {
+    use crate::snapshots::rules::{SNAPSHOTS_MAX, check_place};
+    let (_, _, master) = with_table(false).await;
+    master.create_snapshot(new_snapshot("s")).await.unwrap();
+    let mut view = stele_catalog::CatalogView::clone(&master.catalog.view());
+    let (_, first) = view.snapshots.pop_first().unwrap();
+    let add = |view: &mut stele_catalog::CatalogView, namespace: &str, kept: Option<stele_types::Kept>| {
+        let mut entry = stele_catalog::SnapshotEntry::clone(&first);
+        entry.name = (namespace.to_owned(), format!("s{}", view.snapshots.len()));
+        entry.kept = kept;
+        view.snapshots.insert(entry.name.clone(), Arc::new(entry));
+    };
+    for _ in 0..1_000 {
+        add(&mut view, "n", Some(stele_types::Kept::DroppedRows));
+    }
+    let mut most = Vec::new();
+    for namespace in ["n", "m", "k"] {
+        let mut taken = 0;
+        while check_place(&view, namespace).is_ok() && taken < SNAPSHOTS_MAX {
+            // In steps, as each check counts all.
+            for _ in 0..125 {
+                add(&mut view, namespace, None);
+            }
+            taken += 125;
+        }
+        most.push(taken);
+    }
+    assert_eq!(most, [4_500, 2_250, 1_125]);
+    let refused = check_place(&view, "n").unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::ResourceExhausted);
+    assert!(
+        refused.message.contains("n has 4500 snapshots, and 1125 places"),
+        "{refused}"
+    );
+}
