@@ -8,13 +8,14 @@
 //! point here is refused.
 
 use crate::failure::Failure;
+use crate::text::Keys;
 use crate::{Console, Parts};
 use axum::http::request::Parts as Request;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use std::net::IpAddr;
 use std::sync::Arc;
 use stele_access::{Access, Guard, Rules, Shown};
-use stele_types::Rights;
+use stele_types::{Resource, Rights, TableName};
 
 /// The header that a change has, which only scripts of the console send: another page would have to ask for permission first.
 const OWN_HEADER: &str = "x-stele-console";
@@ -47,6 +48,17 @@ impl Called {
             guard: Some(guard),
             parts,
         })
+    }
+
+    /// The keys of a table. A caller that may see the cluster need not know the rows of others.
+    pub fn keys_of(&self, table: &TableName) -> Keys {
+        let may_know = |guard: &Arc<Guard>| {
+            let rights = guard.rights(&Resource::Table(table.clone()));
+            rights.has(Rights::READ) || rights.has(Rights::ADMIN)
+        };
+        Keys {
+            are_shown: self.guard.as_ref().is_none_or(may_know),
+        }
     }
 
     /// Fails unless the caller may see the whole cluster.

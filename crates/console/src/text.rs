@@ -2,8 +2,40 @@
 //!
 //! UTF-8 as it is; control characters, other bytes and the backslash as `\n`, `\t`, `\r`, `\\` or `\xNN`. A key is cut for
 //! people, but never where it is to be used again.
+//!
+//! A caller that may see a table but not read it gets [`HIDDEN`] instead of its keys: they are data.
 
 use std::fmt::Write;
+
+/// Stands for a key that the caller may not know.
+pub const HIDDEN: &str = "hidden";
+
+/// The spelling of the keys of one table for one caller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keys {
+    /// The caller may know them.
+    pub are_shown: bool,
+}
+
+impl Keys {
+    /// A key as [`escape`] spells it.
+    pub fn whole(self, key: &[u8]) -> String {
+        self.told(key, escape)
+    }
+
+    /// A key as [`escape_cut`] spells it.
+    pub fn cut(self, key: &[u8]) -> String {
+        self.told(key, escape_cut)
+    }
+
+    /// The empty key is a bound of every table, and no secret.
+    fn told(self, key: &[u8], spelled: fn(&[u8]) -> String) -> String {
+        match self.are_shown || key.is_empty() {
+            true => spelled(key),
+            false => HIDDEN.to_owned(),
+        }
+    }
+}
 
 /// Bytes of a key that are shown to people.
 const SHOWN_BYTES_MAX: usize = 96;
@@ -89,6 +121,13 @@ mod tests {
         for bad in [r"\", r"\q", r"\x1", r"\xzz"] {
             assert!(unescape(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn hidden_keys_have_one_spelling() {
+        let spelled = |are_shown| ["", "a", "b"].map(|key| Keys { are_shown }.cut(key.as_bytes()));
+        assert_eq!(spelled(true), ["", "a", "b"]);
+        assert_eq!(spelled(false), ["", HIDDEN, HIDDEN]);
     }
 
     #[test]

@@ -167,7 +167,7 @@ class HeatView {
                 h("td", { class: "k" }, range.end ?? "∞"),
                 h("td", { class: "n" }, f.count(range.reads)),
                 h("td", { class: "n" }, f.count(range.writes)),
-                h("td", { class: "n" }, h("button", { class: "plain small", type: "button", "data-key": `zoom-${range.start}`, onclick: () => open(range) }, "Zoom")),
+                h("td", { class: "n" }, this.answer.hidden ? null : h("button", { class: "plain small", type: "button", "data-key": `zoom-${range.start}`, onclick: () => open(range) }, "Zoom")),
               ),
             ),
           ),
@@ -250,7 +250,8 @@ class HeatView {
     const [top, bottom] = [Math.min(from.row, to.row), Math.max(from.row, to.row)];
     const [left, right] = [Math.min(from.column, to.column), Math.max(from.column, to.column)];
     const time = (column) => grid.first + column * answer.seconds;
-    const zoom = { start: answer.starts[top], end: answer.starts[bottom + 1] ?? answer.end ?? undefined };
+    // Without the right to read the rows, only the time can be zoomed.
+    const zoom = answer.hidden ? {} : { start: answer.starts[top], end: answer.starts[bottom + 1] ?? answer.end ?? undefined };
     // A narrow selection is one of rows: the time stays, and goes on.
     const timed = right > left;
     Object.assign(zoom, timed ? { from: time(left), to: time(right + 1) } : { from: this.zooms.at(-1)?.from, to: this.zooms.at(-1)?.to });

@@ -49,6 +49,18 @@ impl Guard {
     }
 }
 
+/// Stands for the first row of a tablet where the caller may not know it.
+const HIDDEN: &[u8] = b"hidden";
+
+/// Whether the rows of a table, given as `NAMESPACE/TABLE`, may be known: keys are data, and seeing a table is not enough.
+fn knows_rows(grants: &Grants, shown: &str) -> bool {
+    let Some((namespace, name)) = shown.split_once('/') else {
+        return false;
+    };
+    let rights = grants.on(&table(&TableName::new(namespace, name)));
+    rights.has(Rights::READ) || rights.has(Rights::ADMIN)
+}
+
 fn sees_snapshot(grants: &Grants, info: &SnapshotInfo) -> bool {
     grants.on_snapshot(&info.name.namespace, &info.name.name, Rights::VIEW)
 }
@@ -283,7 +295,14 @@ impl TableAdmin for Guard {
 
     async fn cluster_status(&self) -> ServiceResult<ClusterStatus> {
         self.check("cluster_status", &Resource::Cluster, Rights::VIEW)?;
-        self.tables.cluster_status().await
+        let mut status = self.tables.cluster_status().await?;
+        let grants = self.grants();
+        for tablet in &mut status.tablets {
+            if !tablet.start.is_empty() && !knows_rows(&grants, &tablet.table) {
+                tablet.start = HIDDEN.to_vec();
+            }
+        }
+        Ok(status)
     }
 
     async fn move_tablet(&self, tablet: TabletId, to: ServerId) -> ServiceResult<()> {

@@ -1,7 +1,8 @@
 //! `/api/heat`: a part of the heat map.
 
 use super::{Answer, Failure, Json, Observed, Parameters, show_table, table_name};
-use crate::text::{escape, unescape};
+use crate::text::unescape;
+use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use stele_tabletserver::heat::map::{HeatGrid, HeatQuery, Operations};
 use stele_types::RowRange;
@@ -39,6 +40,8 @@ pub(super) struct Heat {
     /// The first row of each range, and the end of the last.
     starts: Vec<String>,
     end: Option<String>,
+    /// The caller may not know the rows.
+    hidden: bool,
     /// Whether a tablet begins within each range or at its start.
     tablets: Vec<bool>,
     /// Rows read: all ranges of the first column, then those of the second.
@@ -49,6 +52,14 @@ pub(super) struct Heat {
 pub(super) async fn get(served: Observed, Parameters(wanted): Parameters<Wanted>) -> Answer<Heat> {
     let name = table_name(&wanted.table)?;
     let schema = served.parts.service.schema(&name)?;
+    let keys = served.keys_of(&name);
+    if !keys.are_shown && (wanted.start.is_some() || wanted.end.is_some()) {
+        // The operations of ranges that a caller chooses would tell the rows.
+        return Err(Failure::new(
+            StatusCode::FORBIDDEN,
+            "parts of the rows need the right to read the table",
+        ));
+    }
     let key = |text: &Option<String>| text.as_deref().map(unescape).transpose().map_err(Failure::invalid);
     let rows = RowRange {
         start: key(&wanted.start)?.unwrap_or_default().into(),
@@ -77,8 +88,9 @@ pub(super) async fn get(served: Observed, Parameters(wanted): Parameters<Wanted>
         to,
         seconds: grid.seconds,
         tablets: marks(&grid, starts),
-        starts: grid.starts.iter().map(|start| escape(start)).collect(),
-        end: rows.end.as_deref().map(escape),
+        starts: grid.starts.iter().map(|start| keys.whole(start)).collect(),
+        end: rows.end.as_deref().map(|end| keys.whole(end)),
+        hidden: !keys.are_shown,
         reads: numbers(&grid, |operations| operations.reads),
         writes: numbers(&grid, |operations| operations.writes),
         columns: grid.columns,

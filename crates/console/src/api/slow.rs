@@ -1,7 +1,7 @@
 //! `/api/slow`: slow calls.
 
 use super::{Answer, Json, Observed, Parameters, show_table};
-use crate::text::escape_cut;
+use crate::text::Keys;
 use serde::{Deserialize, Serialize};
 use stele_client::SlowCall;
 
@@ -60,18 +60,22 @@ pub(super) async fn get(served: Observed, Parameters(wanted): Parameters<Wanted>
     Ok(Json(Slow {
         count: slow.count(),
         threshold: slow.threshold().map(|threshold| threshold.as_secs_f64()),
-        calls: calls.iter().take(limit).map(show).collect(),
+        calls: calls
+            .iter()
+            .take(limit)
+            .map(|call| show(call, served.keys_of(&call.table)))
+            .collect(),
     }))
 }
 
-fn show(call: &SlowCall) -> Call {
+fn show(call: &SlowCall, keys: Keys) -> Call {
     Call {
         time: call.ended_micros as f64 / 1e6,
         seconds: call.took.as_secs_f64(),
         kind: call.kind.name(),
         table: show_table(&call.table),
-        start: escape_cut(&call.rows.start),
-        end: call.rows.end.as_deref().map(escape_cut),
+        start: keys.cut(&call.rows.start),
+        end: call.rows.end.as_deref().map(|end| keys.cut(end)),
         ranges: call.rows.count,
         rows: call.work.rows,
         cells_seen: call.work.cells_seen,

@@ -2,7 +2,7 @@
 
 use super::tablets::{Line, line_here};
 use super::{Answer, Failure, Json, Observed, Parameters};
-use crate::text::escape_cut;
+use crate::text::Keys;
 use serde::{Deserialize, Serialize};
 use stele_tablet::{FileDescription, GroupDescription, RunDescription};
 use stele_types::TabletId;
@@ -85,6 +85,7 @@ pub(super) async fn get(served: Observed, Parameters(wanted): Parameters<Wanted>
         return Err(Failure::not_found(message));
     };
     let groups = page.content.groups.into_iter().zip(page.groups);
+    let keys = served.keys_of(&page.line.table);
     Ok(Json(Tablet {
         line: line_here(&served, &page.line),
         active_bytes: page.content.active_bytes,
@@ -95,22 +96,22 @@ pub(super) async fn get(served: Observed, Parameters(wanted): Parameters<Wanted>
         rows_written: page.operations.1,
         mutations: page.mutations,
         flush_error: page.flush_error,
-        groups: groups.map(|(group, name)| show_group(group, name)).collect(),
+        groups: groups.map(|(group, name)| show_group(group, name, keys)).collect(),
     }))
 }
 
-fn show_group(group: GroupDescription, name: String) -> Group {
+fn show_group(group: GroupDescription, name: String, keys: Keys) -> Group {
     let run_count = group.runs.len();
     let runs = group.runs.into_iter().enumerate().take(RUNS_MAX);
     Group {
         name,
         active_bytes: group.active_bytes,
         run_count,
-        runs: runs.map(|(at, run)| show_run(run, at + 1 == run_count)).collect(),
+        runs: runs.map(|(at, run)| show_run(run, at + 1 == run_count, keys)).collect(),
     }
 }
 
-fn show_run(run: RunDescription, is_bottom: bool) -> Run {
+fn show_run(run: RunDescription, is_bottom: bool, keys: Keys) -> Run {
     Run {
         bytes: run.bytes,
         cells: run.cells,
@@ -119,11 +120,11 @@ fn show_run(run: RunDescription, is_bottom: bool) -> Run {
         filter_bytes_held: run.filter_bytes.0,
         filter_bytes: run.filter_bytes.1,
         is_bottom,
-        files: run.first_files.into_iter().map(show_file).collect(),
+        files: run.first_files.into_iter().map(|file| show_file(file, keys)).collect(),
     }
 }
 
-fn show_file(file: FileDescription) -> File {
+fn show_file(file: FileDescription, keys: Keys) -> File {
     let (first, last) = file.rows_within.unzip();
     File {
         id: format!("{:016x}", file.id.0),
@@ -136,8 +137,8 @@ fn show_file(file: FileDescription) -> File {
         filter_bytes: file.filter_bytes,
         filter_held: file.holds_filter,
         created: file.created_micros.div_euclid(1_000_000),
-        first: first.as_deref().map(escape_cut),
-        last: last.as_deref().map(escape_cut),
+        first: first.as_deref().map(|key| keys.cut(key)),
+        last: last.as_deref().map(|key| keys.cut(key)),
         damaged: file.is_damaged,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::overview::show_tablet;
 use super::{Answer, Json, Observed, Parameters, Served, short, show_table, table_name};
-use crate::text::escape_cut;
+use crate::text::Keys;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -124,21 +124,22 @@ fn others(served: &Served, table: &TableName, lines: &[TabletLine]) -> Result<Ve
         .map(|(id, _)| id)
         .collect();
     let places = served.parts.service.places(table)?;
+    let keys = served.keys_of(table);
     let others = places.into_iter().filter(|place| !here.contains(&place.id));
     let line = |TabletPlace { id, range, .. }| Line {
         place: if damaged.contains(&id) { "damaged" } else { "elsewhere" },
-        ..line_of(id, table, &range)
+        ..line_of(id, table, &range, keys)
     };
     Ok(others.map(line).collect())
 }
 
 /// A line with nothing but names.
-fn line_of(id: TabletId, table: &TableName, range: &RowRange) -> Line {
+fn line_of(id: TabletId, table: &TableName, range: &RowRange, keys: Keys) -> Line {
     Line {
         id: show_tablet(id),
         table: show_table(table),
-        start: escape_cut(&range.start),
-        end: range.end.as_deref().map(escape_cut),
+        start: keys.cut(&range.start),
+        end: range.end.as_deref().map(|end| keys.cut(end)),
         place: "here",
         epoch: 0,
         bytes: 0,
@@ -170,6 +171,6 @@ pub(super) fn line_here(served: &Served, line: &TabletLine) -> Line {
         reads: short(f64::from(line.reads_per_second)),
         writes: short(f64::from(line.writes_per_second)),
         waits: line.waits.iter().map(waiting).collect(),
-        ..line_of(line.id, &line.table, &line.range)
+        ..line_of(line.id, &line.table, &line.range, served.keys_of(&line.table))
     }
 }

@@ -20,3 +20,25 @@ async fn narrowed_reads_tell_of_no_other_rows() {
         assert_eq!(batch.scanned_through.is_some(), is_told, "{name}");
     }
 }
+
+/// The places of tablets are for every caller that sees the cluster, and row keys are not.
+#[tokio::test]
+async fn first_rows_of_tablets_are_for_those_who_may_read_them() {
+    let setting = Setting::new().await;
+    setting.fake.serve_streams();
+    let shown = async |name: &str| {
+        let status = setting.guard(name).cluster_status().await.unwrap();
+        status.tablets[0].start.clone()
+    };
+    setting.give("alice", Resource::Cluster, Rights::VIEW).await;
+    assert_eq!(shown("alice").await, b"hidden");
+    let part = AccessRule {
+        row_prefix: Bytes::from_static(b"a"),
+        ..AccessRule::whole(Member::User("alice".into()), Rights::READ)
+    };
+    setting.add(Resource::Table(table()), part).await;
+    setting.give("alice", Resource::Table(table()), Rights::WRITE).await;
+    assert_eq!(shown("alice").await, b"hidden");
+    setting.give("alice", Resource::Table(table()), Rights::READ).await;
+    assert_eq!((&*shown("alice").await, &*shown("root").await), (&b"r"[..], &b"r"[..]));
+}
