@@ -49,7 +49,8 @@ impl Clocks {
             tracing::error!(
                 server,
                 seconds = too_far.micros / 1_000_000,
-                "the clock of another server is too far ahead to be followed: writes to tablets that leave it may get older timestamps than it gave"
+                "the clock of another server is too far ahead of this one to be followed, and one of the two is wrong: tablets that \
+                 move here may get older timestamps than they had"
             );
         }
     }

@@ -14,7 +14,7 @@ pub mod tokio_env;
 pub mod trace;
 pub mod work;
 
-pub use common_clock::{AHEAD_MICROS_MAX, TooFarAhead};
+pub use common_clock::TooFarAhead;
 pub use planted::PlantedBug;
 
 use common_clock::CommonClock;
@@ -202,7 +202,11 @@ impl Env {
 
     /// Wall-clock microseconds since the Unix epoch.
     pub fn wall_micros(&self) -> i64 {
-        self.runtime.wall_micros().saturating_add(self.clock_ahead_micros())
+        let host = self.runtime.wall_micros();
+        match &self.common_clock {
+            Some(clock) => clock.shown(self.now(), host),
+            None => host,
+        }
     }
 
     /// Moves the wall clock ahead to the time that another server has shown, if it keeps a common clock and that time is later.
@@ -215,8 +219,9 @@ impl Env {
 
     /// Microseconds by which the wall clock is ahead of the host's.
     pub fn clock_ahead_micros(&self) -> i64 {
+        let host = self.runtime.wall_micros();
         match &self.common_clock {
-            Some(clock) => clock.ahead(self.now()),
+            Some(clock) => clock.shown(self.now(), host).saturating_sub(host),
             None => 0,
         }
     }

@@ -142,9 +142,9 @@ fn builder(settings: &Http2Settings) -> h2::server::Builder {
         .max_concurrent_streams(settings.streams_max)
         // As many uploads can be refused at one time. The rest of an upload that is forgotten counts as a broken stream.
         .max_concurrent_reset_streams(settings.streams_max as usize)
-        // As many calls can be cancelled before they were taken, when their deadlines pass in a pause of the machine. Fewer would end
-        // the connection, and with it the calls that were not cancelled.
-        .max_pending_accept_reset_streams(settings.streams_max as usize)
+        // Calls that are cancelled before they were taken, when their deadlines pass in a pause of the machine. With more of them the
+        // connection ends, and with it the calls that were not cancelled. The client may begin others for those that it has cancelled.
+        .max_pending_accept_reset_streams(4 * settings.streams_max as usize)
         .max_local_error_reset_streams(Some(settings.broken_streams_max));
     builder
 }

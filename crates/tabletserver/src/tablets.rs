@@ -138,6 +138,7 @@ impl Tablets {
         let id = tablet.id();
         let served = Arc::new(Served {
             tablet: tablet.clone(),
+            since_micros: tablet.wall_micros(),
             traffic: Traffic::default(),
             gate: SharedLock::default(),
             row_cache: self.row_cache.clone(),

@@ -37,6 +37,9 @@ use stele_storage::Storage;
 use stele_tablet::{Batch, BatchBuilder, WriteSize};
 use stele_types::{Durability, ErrorKind, RowWrites, TableSchema, TabletId};
 
+/// How far the clock may have been set back for times that writes wait for.
+const SET_BACK_MICROS_MAX: i64 = 1_000_000;
+
 /// How much memory a write takes, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extent {
@@ -321,15 +324,22 @@ fn batch_of(rows: &RowWrites, size: &WriteSize) -> Batch {
     builder.finish()
 }
 
-/// The rows with a later time, if they have the time of a server and a read-modify-write has given a later one since. That one has
-/// not seen them, so they must not be older than its cells.
+/// The rows with the time of now, if the time of a server that they have is too old: a read-modify-write has given a later one since,
+/// and has not seen them; or the tablet was on another server then, which may have given later ones.
 fn dated(served: &Served, latched: &Latched, rows: &RowWrites) -> Option<RowWrites> {
     let time = rows.server_time()?;
-    let newest = Some(latched.newest_given()).filter(|given| *given > i64::MIN)?;
-    let given = served
+    let newest = latched.newest_given().max(served.since_micros);
+    let unit = served
         .tablet
-        .with_schema(|schema| server_timestamp(schema.time_unit, schema.granularity, newest));
-    (time.at < given).then(|| rows.at_server_time(given))
+        .with_schema(|schema| (schema.time_unit, schema.granularity));
+    let stamp = |micros| server_timestamp(unit.0, unit.1, micros);
+    if time.at >= stamp(newest) {
+        return None;
+    }
+    let now = served.tablet.wall_micros();
+    // After the clock was set back far, all writes would get the same time.
+    let is_set_back = now < newest.saturating_sub(SET_BACK_MICROS_MAX);
+    (!is_set_back).then(|| rows.at_server_time(stamp(now.max(newest))))
 }
 
 /// The guard of a tablet whose gate is shared.

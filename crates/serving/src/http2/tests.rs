@@ -316,12 +316,17 @@ async fn calls_that_are_cancelled_before_they_are_taken_end_no_connection() {
     let model = Model::default();
     let (service, env) = (model.clone(), TokioRuntime::current());
     let headers = b"\x82\x86\x44\x06/never\x41\x01t";
-    let call = |stream: u8| [&[0, 0, headers.len() as u8, 1, 5, 0, 0, 0, stream], &headers[..]].concat();
+    let call = |stream: u16| {
+        let [high, low] = stream.to_be_bytes();
+        [&[0, 0, headers.len() as u8, 1, 5, 0, 0, high, low], &headers[..]].concat()
+    };
     let mut bytes = [BEGINNING, &call(1)].concat();
-    for stream in (1..SETTINGS.streams_max as u8).map(|n| 2 * n + 1) {
+    // More than there may be streams: those that are cancelled do not count.
+    for stream in (1..3 * SETTINGS.streams_max as u16).map(|n| 2 * n + 1) {
         bytes.extend(call(stream));
+        let [high, low] = stream.to_be_bytes();
         // RST_STREAM with the code CANCEL.
-        bytes.extend([0, 0, 4, 3, 0, 0, 0, 0, stream, 0, 0, 0, 8]);
+        bytes.extend([0, 0, 4, 3, 0, 0, 0, high, low, 0, 0, 0, 8]);
     }
     client.write_all(&bytes).await.unwrap();
     let served = tokio::spawn(async move { serve(server, service, SETTINGS, env, std::future::pending()).await });

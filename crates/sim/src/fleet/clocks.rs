@@ -13,21 +13,21 @@ use std::time::Duration;
 use stele_client::{MutateRows, ReadRows, ServiceError, ServiceResult, TableAdmin, TableService};
 use stele_coord::{Coord, EmbeddedCoord};
 use stele_storage::memory::MemoryStorage;
-use stele_types::{Mutation, RowMutation, RowRange, RowSet, RowWrites, ServerTime, Timestamp};
+use stele_types::{ErrorKind, Mutation, RowMutation, RowRange, RowSet, RowWrites, ServerTime, Timestamp};
 
 /// Servers that are kept running.
 const NODES: usize = 3;
 /// Writes of a run.
-const WRITES: u64 = 40;
+const WRITES: u64 = 200;
 /// Attempts at something that succeeds once the tablet is served.
 const ATTEMPTS_MAX: u32 = 100;
 /// Pause between two of them.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Longest pause between two writes.
+const PAUSE_MS_MAX: u64 = 60;
 /// The table of the run, of one tablet.
 const TABLE: usize = 1;
 const ROW: &[u8] = b"row";
-/// Stands for the time of the server that the client called.
-const CALLED: Timestamp = Timestamp(1);
 
 /// Runs one seed.
 pub fn run(seed: u64, prints: bool) -> FleetVerdict {
@@ -49,6 +49,8 @@ async fn live(fleet: Arc<Fleet>) -> Result<(), String> {
         driver.harm(&cluster).await?;
         driver.write(number).await?;
         driver.check(number).await?;
+        let pause = Duration::from_millis(driver.fleet.below(PAUSE_MS_MAX));
+        driver.fleet.env.sleep(pause).await;
     }
     Ok(())
 }
@@ -71,7 +73,7 @@ impl Driver {
 
     /// Has the tablet move, or kills a server, or neither.
     async fn harm(&self, cluster: &LargeCluster) -> Result<(), String> {
-        match self.fleet.below(8) {
+        match self.fleet.below(40) {
             0 => {
                 let node = self.nodes.any().ok_or("no server runs")?;
                 self.fleet.sim.note(&format!("server {} is killed", node.number));
@@ -79,15 +81,19 @@ impl Driver {
                 self.fleet.verdict.lock().failovers += 1;
                 self.fill_up().await
             }
-            1..5 => {
+            1..6 => {
                 let (Ok(status), Some(to)) = (cluster.status().await, self.nodes.any()) else {
                     return Ok(());
                 };
                 let (tablet, to) = (status.tablets.first().ok_or("there is no tablet")?.tablet, to.number);
-                let moved = |admin: Arc<dyn TableAdmin>| async move { admin.move_tablet(tablet, to).await };
-                let moved = self.nodes.administer(moved).await;
-                self.fleet.sim.note(&format!("move to server {to}: {moved:?}"));
-                self.fleet.verdict.lock().moves += u64::from(moved.is_ok());
+                let (fleet, nodes) = (self.fleet.clone(), self.nodes.clone());
+                // Writes go on meanwhile.
+                self.fleet.env.spawn("move", async move {
+                    let moved = |admin: Arc<dyn TableAdmin>| async move { admin.move_tablet(tablet, to).await };
+                    let moved = nodes.administer(moved).await;
+                    fleet.sim.note(&format!("move to server {to}: {moved:?}"));
+                    fleet.verdict.lock().moves += u64::from(moved.is_ok());
+                });
                 Ok(())
             }
             _ => Ok(()),
@@ -97,27 +103,29 @@ impl Driver {
     /// Writes the number, through any server.
     async fn write(&self, number: u64) -> Result<(), String> {
         self.succeed("write", || async {
+            let called = self.nodes.any();
+            let called = called.ok_or_else(|| ServiceError::new(ErrorKind::Unavailable, "no server runs"))?;
+            let at = Timestamp(called.wall_micros());
             let put = Mutation::Put {
                 family: VALUES,
                 qualifier: Bytes::new(),
-                timestamp: CALLED,
+                timestamp: at,
                 value: Bytes::copy_from_slice(&number.to_be_bytes()),
             };
             let row = RowMutation {
                 row: Bytes::from_static(ROW),
                 mutations: vec![put],
             };
-            let time = ServerTime {
-                at: CALLED,
-                is_foreign: true,
-            };
+            let time = ServerTime { at, is_foreign: false };
             let request = MutateRows {
                 id: None,
                 table: table_of(TABLE),
                 rows: RowWrites::from(vec![row]).with_server_time(Some(time)),
                 durability: None,
             };
-            let results = self.nodes.mutate_rows(request).await?;
+            let service = called.service.clone();
+            let written = async move { service.mutate_rows(request).await };
+            let results = called.call(&self.fleet.env, written).await??;
             results.into_iter().collect::<ServiceResult<()>>()
         })
         .await?;

@@ -165,6 +165,11 @@ impl Node {
         host::start(fleet, (&process, &env), joining).await.map(Arc::new)
     }
 
+    /// The time that the server shows.
+    pub(super) fn wall_micros(&self) -> i64 {
+        self.env.wall_micros()
+    }
+
     /// Runs a request in the process of the server.
     pub(super) async fn call<T: Send + 'static>(
         &self,

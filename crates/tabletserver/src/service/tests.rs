@@ -101,20 +101,26 @@ fn kind(outcome: Result<impl Sized, ServiceError>) -> Option<ErrorKind> {
 async fn a_write_has_the_time_of_the_server_that_has_the_tablet() {
     let server = first(&Watched::over(MemoryStorage::new()), None).await;
     let row = Bytes::from_static(b"left");
-    let dated = |is_foreign| {
-        let at = Timestamp(1);
-        RowWrites::from(vec![put(&row)]).with_server_time(Some(ServerTime { at, is_foreign }))
+    let dated = |at: i64, is_foreign| {
+        let (at, mut put) = (Timestamp(at), put(&row));
+        put.mutations = put.mutations.into_iter().map(|put| put.at(at)).collect();
+        RowWrites::from(vec![put]).with_server_time(Some(ServerTime { at, is_foreign }))
     };
     let newest = async || {
         let read = server.try_read_row(TABLETS[0], &row, None).unwrap();
         read.unwrap().rows().next().unwrap().1[0].timestamp
     };
-    server.mutate(TABLETS[0], dated(false), None).await.unwrap();
-    assert_eq!(newest().await, Timestamp(1), "this server has read its clock");
+    let served = server.env().wall_micros();
+    let early = served - 1_000_000;
+    server.mutate(TABLETS[0], dated(early, false), None).await.unwrap();
+    assert!(newest().await.0 >= served, "another server may have had the tablet then");
     let before = server_timestamp(TimeUnit::Micros, 1, server.env().wall_micros());
-    server.mutate(TABLETS[0], dated(true), None).await.unwrap();
+    server.mutate(TABLETS[0], dated(1, true), None).await.unwrap();
     assert!(newest().await >= before);
-    let other = server.mutate(TABLETS[1], dated(true), None).await;
+    let read = served + 3_600_000_000;
+    server.mutate(TABLETS[0], dated(read, false), None).await.unwrap();
+    assert_eq!(newest().await, Timestamp(read), "this server has read its clock");
+    let other = server.mutate(TABLETS[1], dated(1, true), None).await;
     assert_eq!(kind(other), Some(ErrorKind::Unavailable));
 }
 

@@ -12,6 +12,8 @@ use stele_types::TableSchema;
 pub struct Served {
     /// The tablet.
     pub tablet: Arc<Tablet>,
+    /// Wall-clock microseconds from which on it is served here.
+    pub(crate) since_micros: i64,
     /// Operations on its rows.
     pub traffic: Traffic,
     /// Writers hold it shared from the range check until their batch is applied; a split or a drop of rows alone.
