@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::names;
 use std::sync::Arc;
-use stele_client::{TableAdmin, TableService};
+use stele_client::{ServerPlace, TableAdmin, TableService};
 use stele_env::Env;
 use stele_memory::Consumer;
 use stele_storage::foreign::ForeignFiles;
@@ -59,6 +59,15 @@ impl Context {
             port: Some(u32::from(self.identity.port)),
             start_code: Some(self.identity.start_code),
         }
+    }
+}
+
+/// Another server as clients know it.
+pub(crate) fn name_of(server: &ServerPlace) -> ServerName {
+    ServerName {
+        host_name: server.host.clone(),
+        port: Some(u32::from(server.port)),
+        start_code: Some(server.start_code),
     }
 }
 

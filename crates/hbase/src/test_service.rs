@@ -55,6 +55,8 @@ pub(crate) struct Model {
     pub steps: Mutex<Vec<Step>>,
     /// Mutations of other writes of rows.
     pub mutations: Mutex<Vec<Mutation>>,
+    /// The other servers of its cluster.
+    pub others: Mutex<Vec<Arc<ServerPlace>>>,
 }
 
 impl Model {
@@ -88,6 +90,7 @@ impl Model {
             loads: Mutex::default(),
             steps: Mutex::default(),
             mutations: Mutex::default(),
+            others: Mutex::default(),
         })
     }
 
@@ -311,6 +314,10 @@ impl TableService for Model {
     fn places(&self, _: &TableName) -> ServiceResult<Vec<TabletPlace>> {
         self.listings.fetch_add(1, Ordering::Relaxed);
         Ok(self.places.clone())
+    }
+
+    fn other_servers(&self) -> Vec<Arc<ServerPlace>> {
+        self.others.lock().clone()
     }
 
     async fn tablets(&self, _: &TableName) -> ServiceResult<Vec<TabletInfo>> {

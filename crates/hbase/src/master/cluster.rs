@@ -1,6 +1,7 @@
 //! The status of the cluster. The server that is asked calls itself the master.
 
 use crate::call::{Call, Reply};
+use crate::context::name_of;
 use crate::failure::Outcome;
 use crate::front_end::Shared;
 use crate::meta_table;
@@ -60,14 +61,6 @@ pub(super) async fn status(shared: &Shared, call: &Call) -> Outcome<Reply> {
         status.table_region_states_count = counts(shared).await?;
     }
     call.reply(&GetClusterStatusResponse { cluster_status: status })
-}
-
-fn name_of(server: &ServerPlace) -> ServerName {
-    ServerName {
-        host_name: server.host.clone(),
-        port: Some(u32::from(server.port)),
-        start_code: Some(server.start_code),
-    }
 }
 
 /// The load of the regions of all servers, with that of `hbase:meta`, which is here. Each tablet is asked once.
