@@ -222,31 +222,39 @@ async fn atomic(
     changes: Vec<Outcome<RowChange>>,
 ) -> Outcome<(RegionActionResult, usize)> {
     let count = changes.len();
-    let changes = changes.into_iter().collect::<Outcome<Vec<RowChange>>>()?;
-    let first = changes
-        .first()
+    let (changes, no_family) = with_families(changes, given.is_some())?;
+    let of_condition = given.map(|given| &given.row);
+    let row = of_condition.or(changes.first().map(|change| &change.row)).cloned();
+    let row = row
+        .filter(|_| count > 0)
         .ok_or_else(|| Failure::do_not_retry("an atomic batch without mutations"))?;
-    let (row, durability) = (first.row.clone(), strongest(&changes, schema));
     region.check_row(&row, "mutation")?;
     for change in &changes {
         region.check_cells(schema, change)?;
     }
     if changes.iter().any(|change| change.row != row) {
-        return Err(Failure::do_not_retry(
-            "the mutations of an atomic batch are of several rows",
-        ));
+        return Err(match given {
+            Some(_) => other_row(),
+            None => Failure::do_not_retry("the mutations of an atomic batch are of several rows"),
+        });
     }
     let condition = match given {
-        Some(given) if given.row != row => return Err(other_row()),
         Some(given) => Some(condition(shared, schema, given)?),
         None => None,
     };
+    if let Some(failure) = no_family {
+        let tested = operate(shared, schema, row, condition, Vec::new(), None, None).await?;
+        return match tested.matched {
+            true => Err(failure),
+            false => Ok((atomic_result(false, count), 0)),
+        };
+    }
+    let durability = strongest(&changes, schema);
     let returned = returned_columns(&changes);
     // The client repeats the batch as a whole, with the same nonces.
     let token = changes.iter().find_map(|change| change.token.clone());
     let steps = mutations::atomic(changes.into_iter().map(|change| change.steps));
     let outcome = operate(shared, schema, row.clone(), condition, steps, durability, token).await?;
-    let processed = outcome.matched;
     let mut by_column = HashMap::new();
     for cell in &outcome.written {
         by_column.entry((cell.family, &cell.qualifier)).or_insert(cell);
@@ -256,21 +264,46 @@ async fn atomic(
         cells: returned.iter().filter_map(of_column).collect(),
         row,
     };
-    let mut result = RegionActionResult {
-        processed: Some(processed),
-        ..RegionActionResult::default()
-    };
-    // A client counts the results, also where the condition did not hold.
-    for index in 0..count {
-        // The cells of all increments and appends are in the first result, and always in its message.
-        let is_first = index == 0 && !written.cells.is_empty();
-        result.result_or_exception.push(ResultOrException {
-            index: u32::try_from(index).ok(),
-            result: is_first.then(|| CellPlace::Message.result(schema, &written)),
-            exception: None,
-        });
+    let mut result = atomic_result(outcome.matched, count);
+    // The cells of all increments and appends are in the first result, and always in its message.
+    if let Some(first) = result
+        .result_or_exception
+        .first_mut()
+        .filter(|_| !written.cells.is_empty())
+    {
+        first.result = Some(CellPlace::Message.result(schema, &written));
     }
     Ok((result, written.encoded_len(schema)))
+}
+
+/// The changes whose families are there, and the failure of the first other one: HBase checks families only when the condition
+/// holds. Fails by any other failure, and without a condition.
+fn with_families(changes: Vec<Outcome<RowChange>>, has_condition: bool) -> Outcome<(Vec<RowChange>, Option<Failure>)> {
+    let (mut found, mut no_family) = (Vec::with_capacity(changes.len()), None);
+    for change in changes {
+        match change {
+            Ok(change) => found.push(change),
+            Err(failure) if has_condition && failure.class == exception::NO_SUCH_FAMILY => {
+                no_family.get_or_insert(failure);
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok((found, no_family))
+}
+
+/// The result of an atomic batch without cells. A client counts the results, also where the condition did not hold.
+fn atomic_result(processed: bool, count: usize) -> RegionActionResult {
+    let of_action = |index| ResultOrException {
+        index: u32::try_from(index).ok(),
+        result: None,
+        exception: None,
+    };
+    RegionActionResult {
+        processed: Some(processed),
+        result_or_exception: (0..count).map(of_action).collect(),
+        ..RegionActionResult::default()
+    }
 }
 
 /// The durability that satisfies all changes. The server's default is not known here, so where it is one of several wishes, the

@@ -8,9 +8,11 @@ use stele_memory::{Part, Pool};
 use stele_types::schema::Family;
 use stele_types::{FamilyId, limits};
 use stele_wire::cell::{CellRef, CellType};
+use stele_wire::exception;
 use stele_wire::messages::{
-    Action, ColumnValue, Filter, FilterList, Get, ListOperator, MultiRequest, MultiResponse, MutationProto,
-    MutationType, QualifierValue, RegionAction,
+    Action, BINARY_COMPARATOR, ByteArrayComparable, ColumnValue, Comparator, CompareType, Condition, Filter,
+    FilterList, Get, ListOperator, MultiRequest, MultiResponse, MutationProto, MutationType, QualifierValue,
+    RegionAction, ValueComparator,
 };
 
 /// These actions on the region of row `r`.
@@ -192,4 +194,85 @@ async fn a_put_with_a_long_qualifier_is_refused_alone() {
     let refused = results.iter().filter(|result| result.exception.is_some());
     let refused: Vec<Option<u32>> = refused.map(|result| result.index).collect();
     assert_eq!((results.len(), refused), (2, vec![Some(1)]), "{results:?}");
+}
+
+/// Whether the newest value of `info:q` in row `r` is this.
+fn equals(value: &'static str) -> Condition {
+    let comparator = ValueComparator {
+        comparable: ByteArrayComparable {
+            value: Some(value.into()),
+        },
+    };
+    Condition {
+        row: "r".into(),
+        family: Some("info".into()),
+        qualifier: Some("q".into()),
+        compare_type: Some(CompareType::Equal as i32),
+        comparator: Some(Comparator {
+            name: BINARY_COMPARATOR.into(),
+            serialized_comparator: Some(comparator.encode_to_vec().into()),
+        }),
+        ..Condition::default()
+    }
+}
+
+/// A put into row `r`.
+fn put(index: u32, family: &'static str) -> Action {
+    Action {
+        index: Some(index),
+        mutation: Some(MutationProto {
+            row: Some("r".into()),
+            mutate_type: Some(MutationType::Put as i32),
+            column_value: vec![ColumnValue {
+                family: family.into(),
+                qualifier_value: vec![QualifierValue {
+                    qualifier: Some("q".into()),
+                    value: Some("new".into()),
+                    ..QualifierValue::default()
+                }],
+            }],
+            ..MutationProto::default()
+        }),
+        ..Action::default()
+    }
+}
+
+#[tokio::test]
+async fn families_of_a_conditional_batch_are_checked_when_its_condition_holds() {
+    let model = Model::new(&[""]);
+    model.put("r", "q", "old");
+    let front_end = model.front_end(&Pool::default());
+    let (mut client, _served) = Client::connect(&front_end, 1 << 20, None).await;
+    for (value, holds) in [("other", false), ("old", true)] {
+        // A client states the condition for the request, or for each of its operations.
+        for of_request in [false, true] {
+            let mut request = batch(&model, vec![put(0, "info"), put(1, "absent")]);
+            request.region_action[0].atomic = Some(true);
+            match of_request {
+                false => request.region_action[0].condition = Some(equals(value)),
+                true => request.condition = Some(equals(value)),
+            }
+            let found: MultiResponse = message(&client.call("Multi", &request).await);
+            let result = &found.region_action_result[0];
+            let thrown = result.exception.as_ref().map(|exception| &*exception.name);
+            assert_eq!(
+                thrown,
+                holds.then_some(exception::NO_SUCH_FAMILY),
+                "{value} {of_request}"
+            );
+            let processed = (result.processed, result.result_or_exception.len());
+            assert_eq!(processed, if holds { (None, 0) } else { (Some(false), 2) });
+            assert_eq!(found.processed, (!holds).then_some(!of_request));
+        }
+    }
+    assert!(model.steps.lock().is_empty(), "nothing was changed");
+    // Without a condition nothing decides about the family.
+    let mut request = batch(&model, vec![put(0, "absent")]);
+    request.region_action[0].atomic = Some(true);
+    let found: MultiResponse = message(&client.call("Multi", &request).await);
+    let thrown = found.region_action_result[0].exception.as_ref();
+    assert_eq!(
+        thrown.map(|exception| &*exception.name),
+        Some(exception::NO_SUCH_FAMILY)
+    );
 }
