@@ -183,6 +183,11 @@ impl RowFilter {
         let of = |RowBounds { start, stop }: RowBounds| RowRange::from_bounds(start, stop).intersect(range);
         ranges.into_iter().map(of).collect()
     }
+
+    /// Whether a row of a range can pass.
+    pub fn may_pass(&self, range: &RowRange) -> bool {
+        self.rows_within(range).iter().any(|rows| !rows.is_empty())
+    }
 }
 
 /// The kind of a cell that a filter has kept.

@@ -44,6 +44,8 @@ pub(crate) struct RegionScanner {
     rows_limit: u64,
     /// Rows that were not read, or that must be read again.
     left: RowRange,
+    /// Rows of the regions that the scan comes to after this one; `None` after the last region.
+    beyond: Option<RowRange>,
     stream: Option<Box<dyn RowStream>>,
     /// The stream has ended.
     at_end: bool,
@@ -71,6 +73,21 @@ fn rows_of(scan: &Scan, region: &RowRange) -> RowRange {
         true => RowRange::from_bounds(stop, start),
     };
     range.intersect(region)
+}
+
+/// The rows of the regions that a scan comes to after a region.
+fn beyond(region: &RowRange, reversed: bool) -> Option<RowRange> {
+    Some(match reversed {
+        false => RowRange {
+            start: region.end.clone()?,
+            end: None,
+        },
+        true if region.start.is_empty() => return None,
+        true => RowRange {
+            start: Bytes::new(),
+            end: Some(region.start.clone()),
+        },
+    })
 }
 
 /// Whether the scan has its stop row. Clients before 1.4 have no such field, and send a Get as a scan that begins and stops at its row.
@@ -125,6 +142,7 @@ impl RegionScanner {
             cells_max: cells_max.map(|cells| cells as usize),
             rows_limit: rows_max.filter(|_| selection.is_pushed_down()).unwrap_or(0),
             left: rows_of(scan, &region.range),
+            beyond: beyond(&region.range, scan.reversed()),
             schema,
             selection,
             filter,
@@ -164,8 +182,7 @@ impl RegionScanner {
             if self.at_end || self.filter.as_ref().is_some_and(RowFilter::is_over) {
                 batch.more_in_region = false;
                 // A client ignores the rows of a response that ends the scan like this.
-                let filter_is_done = self.filter.as_ref().is_some_and(RowFilter::is_done);
-                batch.is_over |= filter_is_done && batch.rows.is_empty();
+                batch.is_over |= batch.rows.is_empty() && self.filter_ends_scan();
                 break;
             }
             // The next row that passes may be far away.
@@ -196,6 +213,13 @@ impl RegionScanner {
         batch.memory = reserved.0;
         self.keep_or_drop_waiting(shared, reserved.1);
         Ok(batch)
+    }
+
+    /// Whether the filter ends the scan with this region. It is not asked about rows outside of its ranges, and a client
+    /// would visit all later regions in vain.
+    fn filter_ends_scan(&self) -> bool {
+        let Some(filter) = &self.filter else { return false };
+        filter.is_done() || self.beyond.as_ref().is_some_and(|rows| !filter.may_pass(rows))
     }
 
     /// Fails if the table has been changed since the scan began. The client opens the scanner again behind its last row.

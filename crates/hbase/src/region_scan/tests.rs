@@ -256,3 +256,122 @@ async fn reads_of_no_versions_are_refused() {
         }
     }
 }
+
+/// A filter of this class.
+fn filter(class: &str, message: &impl Message) -> Filter {
+    Filter {
+        name: format!("org.apache.hadoop.hbase.filter.{class}").into(),
+        serialized_filter: Some(message.encode_to_vec().into()),
+    }
+}
+
+fn prefix(prefix: &'static str) -> Filter {
+    let prefix = Some(Bytes::from_static(prefix.as_bytes()));
+    filter("PrefixFilter", &messages::PrefixFilter { prefix })
+}
+
+fn stop(stop: &'static str) -> Filter {
+    let stop_row_key = Some(Bytes::from_static(stop.as_bytes()));
+    filter("InclusiveStopFilter", &messages::InclusiveStopFilter { stop_row_key })
+}
+
+fn ranges(ranges: &[(&'static str, &'static str)]) -> Filter {
+    let range = |(start, stop): &(&'static str, &'static str)| messages::RowRange {
+        start_row: Some(Bytes::from_static(start.as_bytes())),
+        start_row_inclusive: Some(true),
+        stop_row: Some(Bytes::from_static(stop.as_bytes())),
+        stop_row_inclusive: Some(false),
+    };
+    let row_range_list = ranges.iter().map(range).collect();
+    filter("MultiRowRangeFilter", &messages::MultiRowRangeFilter { row_range_list })
+}
+
+fn list(operator: messages::ListOperator, filters: Vec<Filter>) -> Filter {
+    let operator = operator as i32;
+    filter("FilterList", &messages::FilterList { operator, filters })
+}
+
+/// A filter without rows in later regions ends the scan where a response has no rows. Regions begin at the empty row, `b` and `c`, and
+/// have the rows `a1`, `b1` and `c1`.
+#[tokio::test]
+async fn a_filter_of_rows_ends_the_scan_behind_its_last_region() {
+    use messages::ListOperator::{MustPassAll, MustPassOne};
+    let model = Model::new(&["", "b", "c"]);
+    ["a1", "b1", "c1"].iter().for_each(|row| model.put(row, "q", "v"));
+    let front_end = model.front_end(&Pool::default());
+    let (mut client, _served) = Client::connect(&front_end, 1 << 20, None).await;
+    let both = |operator| list(operator, vec![prefix("a"), prefix("c")]);
+    let or_any = list(MustPassOne, vec![prefix("a"), page_filter()]);
+    // Of the three regions, in order: the number of rows, and whether there may be more results.
+    for (filter, forward, reversed) in [
+        (
+            prefix("a"),
+            [(1, true), (0, false), (0, true)],
+            [(1, true), (0, true), (0, true)],
+        ),
+        (
+            prefix("b"),
+            [(0, true), (1, true), (0, true)],
+            [(0, true), (1, true), (0, true)],
+        ),
+        (
+            prefix("b2"),
+            [(0, true), (0, false), (0, true)],
+            [(0, true), (0, false), (0, true)],
+        ),
+        (
+            prefix("c"),
+            [(0, true), (0, true), (1, true)],
+            [(0, true), (0, false), (1, true)],
+        ),
+        (
+            stop("a2"),
+            [(1, true), (0, false), (0, true)],
+            [(0, true), (1, true), (1, true)],
+        ),
+        (
+            stop("b2"),
+            [(1, true), (1, true), (0, true)],
+            [(0, true), (0, false), (1, true)],
+        ),
+        (
+            ranges(&[("a2", "a3"), ("b2", "b3")]),
+            [(0, true), (0, false), (0, true)],
+            [(0, true), (0, true), (0, true)],
+        ),
+        (
+            both(MustPassOne),
+            [(1, true), (0, true), (1, true)],
+            [(1, true), (0, true), (1, true)],
+        ),
+        (
+            both(MustPassAll),
+            [(0, false), (0, false), (0, true)],
+            [(0, true), (0, false), (0, false)],
+        ),
+        (
+            or_any,
+            [(1, true), (1, true), (1, true)],
+            [(1, true), (1, true), (1, true)],
+        ),
+    ] {
+        for (is_reversed, expected) in [(false, forward), (true, reversed)] {
+            let mut found = Vec::new();
+            for region in ["a", "b", "c"] {
+                let mut request = open(
+                    &model,
+                    messages::Scan {
+                        filter: Some(filter.clone()),
+                        reversed: Some(is_reversed),
+                        ..messages::Scan::default()
+                    },
+                );
+                request.region = Some(model.region(region));
+                let response: ScanResponse = message(&client.call("Scan", &request).await);
+                assert_eq!(response.more_results_in_region, Some(false));
+                found.push((response.cells_per_result.len(), response.more_results()));
+            }
+            assert_eq!(found, expected, "{:?}, reversed: {is_reversed}", filter.name);
+        }
+    }
+}
