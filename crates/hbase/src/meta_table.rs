@@ -127,16 +127,11 @@ pub(crate) fn region_row(shared: &Context, schema: &TableSchema, place: &TabletP
         None => (&own.host, own.port, own.start_code),
     };
     let time = Timestamp(start_code as i64);
-    // It must grow when the region moves, also to a server that began earlier.
-    let sequence = match place.generation {
-        0 => start_code,
-        generation => u64::from(generation),
-    };
     let number = |n: u64| Bytes::copy_from_slice(&n.to_be_bytes());
     let state = if schema.enabled { "OPEN" } else { "CLOSED" };
     let columns: [(&'static [u8], Bytes); 6] = [
         (meta::REGION_INFO, meta::encode_region_info(&info)),
-        (meta::SEQUENCE_NUMBER, number(sequence)),
+        (meta::SEQUENCE_NUMBER, number(regions::place_number(place, start_code))),
         (meta::SERVER, format!("{host}:{port}").into()),
         (meta::SERVER_START_CODE, number(start_code)),
         (PLANNED_SERVER, format!("{host},{port},{start_code}").into()),

@@ -15,6 +15,9 @@ use stele_wire::{exception, region};
 /// Region ids are times in ms in HBase, and this many digits long. Ids of equal length sort as numbers do.
 const FIRST_ID: u64 = 1_000_000_000_000;
 
+/// Numbers of places in a cluster begin here ([`place_number`]): above all start codes, which are times in ms.
+const FIRST_IN_CLUSTER: u64 = 1 << 48;
+
 /// Bytes of a cell without its row, family, qualifier and value: lengths, timestamp and type.
 const CELL_OVERHEAD_BYTES: usize = 24;
 
@@ -70,6 +73,15 @@ pub(crate) fn info(table: &TableName, place: &TabletPlace) -> RegionInfo {
     }
 }
 
+/// The sequence number of a region's place, of which clients keep the place with the highest. It grows when the region moves, also to a
+/// server that began earlier, and when the only server becomes one of a cluster. `start_code` is that of the region's server.
+pub(crate) fn place_number(place: &TabletPlace, start_code: u64) -> u64 {
+    match place.generation {
+        0 => start_code,
+        generation => FIRST_IN_CLUSTER + u64::from(generation),
+    }
+}
+
 /// Whether a call is for `hbase:meta`.
 pub(crate) fn is_meta(region: &RegionSpecifier) -> bool {
     let names = [region::META_REGION.as_bytes(), region::META_REGION_ENCODED.as_bytes()];
@@ -80,7 +92,7 @@ pub(crate) fn is_meta(region: &RegionSpecifier) -> bool {
 pub(crate) fn find(service: &dyn TableService, specifier: &RegionSpecifier) -> Outcome<Region> {
     let (region, place) = locate(service, specifier)?;
     match &place.server {
-        Some(server) => Err(moved(server, place.generation)),
+        Some(server) => Err(moved(server, place_number(&place, server.start_code))),
         None => Ok(region),
     }
 }
@@ -133,11 +145,10 @@ pub(crate) fn not_serving(name: &[u8]) -> Failure {
 }
 
 /// The region is on another server. Clients read the place from the message.
-fn moved(server: &ServerPlace, generation: u32) -> Failure {
+fn moved(server: &ServerPlace, number: u64) -> Failure {
     let ServerPlace { host, port, start_code } = server;
-    let message = format!(
-        "Region moved to: hostname={host} port={port} startCode={start_code}. As of locationSeqNum={generation}."
-    );
+    let message =
+        format!("Region moved to: hostname={host} port={port} startCode={start_code}. As of locationSeqNum={number}.");
     Failure::new(exception::REGION_MOVED, message)
 }
 
@@ -219,8 +230,12 @@ impl Region {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_service::Model;
+    use std::sync::Arc;
+    use stele_memory::Pool;
     use stele_types::{FamilyId, Timestamp};
     use stele_wire::messages::MutationType;
+    use stele_wire::meta;
 
     #[test]
     fn a_name_is_taken_apart_as_it_was_made() {
@@ -241,9 +256,50 @@ mod tests {
         }
     }
 
+    /// The number of the place in `hbase:meta`, and in the failure of a call to a server that does not have the region.
+    fn numbers(generation: u32, server: Option<ServerPlace>) -> (u64, Option<u64>) {
+        let mut model = Model::new(&[""]);
+        let place = &mut Arc::get_mut(&mut model).expect("no one else has it").places[0];
+        (place.generation, place.server) = (generation, server.map(Arc::new));
+        let front_end = model.front_end(&Pool::default());
+        let row =
+            crate::meta_table::region_row(&front_end.shared.context, &model.schema, &model.places[0], Bytes::new());
+        let cell = row.cells.iter().find(|cell| cell.qualifier == meta::SEQUENCE_NUMBER);
+        let of_meta = cell.expect("it is there").value[..].try_into().map(u64::from_be_bytes);
+        let of_failure = find(&*model, &model.region("")).err().map(|failure| {
+            let (_, number) = failure.message.split_once("locationSeqNum=").expect("it has moved");
+            number.trim_end_matches('.').parse().expect("a number")
+        });
+        (of_meta.expect("8 bytes"), of_failure)
+    }
+
+    /// Clients keep the place with the highest number.
+    #[tokio::test]
+    async fn a_place_in_a_cluster_is_newer_than_one_at_a_single_server() {
+        let server = |start_code| ServerPlace {
+            host: "other".to_owned(),
+            port: 1,
+            start_code,
+        };
+        let (single, none) = numbers(0, None);
+        assert!(single > 0 && none.is_none());
+        let at_year_3000 = server(32_503_680_000_000);
+        let (alone, _) = numbers(0, Some(at_year_3000.clone()));
+        let (first, moved) = numbers(1, Some(at_year_3000));
+        assert_eq!(moved, Some(first));
+        assert!(first > alone, "{first} {alone}");
+        let (second, moved) = numbers(2, Some(server(1)));
+        assert_eq!(moved, Some(second));
+        assert!(second > first);
+        assert!(
+            i64::try_from(numbers(u32::MAX, None).0).is_ok(),
+            "clients have signed numbers"
+        );
+    }
+
     #[test]
     fn a_table_may_limit_its_cells() {
-        let schema = crate::test_service::Model::new(&[""]).schema.clone();
+        let schema = Model::new(&[""]).schema.clone();
         let mut region = crate::meta_table::region();
         let change = |value: &'static [u8]| RowChange {
             row: Bytes::from_static(b"row"),
