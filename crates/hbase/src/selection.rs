@@ -378,22 +378,22 @@ fn is_same_entry(a: &Cell, b: &Cell) -> bool {
     key(a) == key(b) && (!a.kind.has_qualifier() || a.qualifier == b.qualifier)
 }
 
-/// Keeps the newest versions of each column. Tombstones do not count.
+/// Keeps the newest versions of each column, and the tombstones up to the last of them. Tombstones do not count. HBase goes on to
+/// the next column at the first version too many, so older tombstones are left out, too.
 fn keep_newest(cells: &mut Vec<Cell>, versions: u32) {
     let mut last: Option<(FamilyId, Bytes)> = None;
     let mut seen = 0;
     cells.retain(|cell| {
-        if cell.kind.is_delete() {
-            return true;
-        }
-        let same = last
-            .as_ref()
-            .is_some_and(|(family, qualifier)| *family == cell.family && *qualifier == cell.qualifier);
-        if !same {
-            last = Some((cell.family, cell.qualifier.clone()));
+        let qualifier = match cell.kind.has_qualifier() {
+            true => cell.qualifier.clone(),
+            false => Bytes::new(),
+        };
+        let column = Some((cell.family, qualifier));
+        if column != last {
+            last = column;
             seen = 0;
         }
-        seen += 1;
+        seen += u32::from(!cell.kind.is_delete());
         seen <= versions
     });
 }

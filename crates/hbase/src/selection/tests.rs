@@ -109,3 +109,45 @@ fn a_familys_range_of_all_times_counts() {
     let families: Vec<u32> = cells.iter().map(|cell| cell.family.0).collect();
     assert_eq!(families, [1]);
 }
+
+/// HBase goes on to the next column at the first version too many.
+#[test]
+fn a_raw_scan_leaves_out_tombstones_behind_its_versions() {
+    let schema = Model::new(&[""]).schema.clone();
+    let (put, delete, family) = (CellKind::Put, CellKind::DeleteVersion, CellKind::DeleteFamily);
+    let all = [
+        ("a", put, 5),
+        ("a", put, 3),
+        ("a", delete, 2),
+        ("b", delete, 9),
+        ("b", put, 5),
+        ("b", delete, 4),
+        ("b", put, 3),
+        ("b", delete, 2),
+        ("c", delete, 2),
+        ("c", put, 1),
+        // Deletes of a family are of the column without a name.
+        ("", family, 9),
+        ("", put, 5),
+        ("", put, 3),
+        ("", family, 2),
+    ];
+    let kept = |versions| {
+        let wanted = Wanted {
+            versions: Some(versions),
+            raw: true,
+            ..Wanted::whole_row()
+        };
+        let selection = Selection::new(&schema, &wanted).ok().expect("of all columns");
+        let cell = |(qualifier, kind, time): (&'static str, CellKind, i64)| Cell {
+            kind,
+            ..Cell::put(FamilyId(1), qualifier.into(), Timestamp(time), Bytes::new())
+        };
+        let mut cells: Vec<Cell> = all.into_iter().map(cell).collect();
+        selection.apply(&schema, &mut cells);
+        let name = |cell: &Cell| format!("{}{}", cell.qualifier.escape_ascii(), cell.timestamp.0);
+        cells.iter().map(name).collect::<Vec<String>>().join(" ")
+    };
+    assert_eq!(kept(1), "9 5 a5 b9 b5 b4 c2 c1");
+    assert_eq!(kept(2), "9 5 3 2 a5 a3 a2 b9 b5 b4 b3 b2 c2 c1");
+}
