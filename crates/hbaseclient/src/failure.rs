@@ -150,6 +150,8 @@ pub struct BackOff {
     failures: u32,
     /// When the first one was.
     since: Option<Instant>,
+    /// When the last one was.
+    last: Option<Instant>,
 }
 
 impl BackOff {
@@ -159,12 +161,22 @@ impl BackOff {
             retry_for,
             failures: 0,
             since: None,
+            last: None,
+        }
+    }
+
+    /// Notes a response, of something that takes several calls. Once there was no failure for the whole time, those before no
+    /// longer count. An earlier response proves nothing: the same attempt may fail again and again.
+    pub fn responded(&mut self, now: Instant) {
+        if self.last.is_some_and(|last| now > last + self.retry_for) {
+            *self = Self::new(self.retry_for);
         }
     }
 
     /// The pause before another attempt, `None` if there is none.
     pub fn after(&mut self, failure: &Failure, now: Instant) -> Option<Duration> {
         let since = *self.since.get_or_insert(now);
+        self.last = Some(now);
         let remedy = failure.remedy();
         let factor = FACTORS
             .get(self.failures as usize)
@@ -249,5 +261,21 @@ mod tests {
         let at_once = exception(exception::RETRY_IMMEDIATELY, false);
         assert_eq!(back_off.after(&at_once, now), Some(Duration::ZERO));
         assert!(back_off.after(&at_once, now) > Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_failure_long_after_the_others_is_another_one() {
+        let (began, second) = (Instant::now(), Duration::from_secs(1));
+        let lost = exception(exception::UNKNOWN_SCANNER, true);
+        let mut back_off = BackOff::new(RETRY_FOR);
+        assert!(back_off.after(&lost, began).is_some());
+        back_off.responded(began + RETRY_FOR + second);
+        let later = began + 2 * RETRY_FOR;
+        assert_eq!(back_off.after(&lost, later), Some(Duration::ZERO), "as the first one");
+        // One that comes back after each response ends the call.
+        back_off.responded(later + second);
+        assert!(back_off.after(&lost, later + RETRY_FOR / 2).is_some());
+        back_off.responded(later + RETRY_FOR + second);
+        assert_eq!(back_off.after(&lost, later + RETRY_FOR + second), None);
     }
 }

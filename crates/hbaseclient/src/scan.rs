@@ -172,16 +172,20 @@ impl Scanner {
     /// A failure that remains after all retries.
     pub async fn next(&mut self) -> Result<Option<Cells>, Failure> {
         while !self.over {
-            match self.fetch().await {
-                Ok(cells) if cells.cells.is_empty() && cells.whole.is_none() => {}
-                Ok(cells) => {
-                    // Parts of a row are no progress: a scanner that is opened again begins the row again.
-                    if cells.whole.is_some() {
-                        self.back_off = self.cluster.new_back_off();
-                    }
-                    return Ok(Some(cells));
+            let cells = match self.fetch().await {
+                Ok(cells) => cells,
+                Err(failure) => {
+                    self.recover(failure).await?;
+                    continue;
                 }
-                Err(failure) => self.recover(failure).await?,
+            };
+            // Parts of a row are no progress: a scanner that is opened again begins the row again.
+            match cells.whole.is_some() {
+                true => self.back_off = self.cluster.new_back_off(),
+                false => self.back_off.responded(Instant::now().into_std()),
+            }
+            if !cells.cells.is_empty() || cells.whole.is_some() {
+                return Ok(Some(cells));
             }
         }
         Ok(None)
@@ -270,7 +274,7 @@ impl Scanner {
                     ..request()
                 };
                 open.next_call_seq += 1;
-                let answer = continued(&self.cluster, &open.socket, &request, &mut self.back_off).await?;
+                let answer = continued(&self.cluster, &open.socket, &request).await?;
                 (decode("ScanResponse", answer.message)?, answer.cells)
             }
         };
@@ -451,16 +455,12 @@ fn request() -> ScanRequest {
 }
 
 /// Fetches the next cells of a scanner. A server that was too busy to process the request has not counted it, so the
-/// same one is sent again.
-async fn continued(
-    cluster: &Cluster,
-    socket: &Socket,
-    request: &ScanRequest,
-    back_off: &mut BackOff,
-) -> Result<Response, Failure> {
+/// same one is sent again. Each response is progress of this scanner, so each call has pauses of its own.
+async fn continued(cluster: &Cluster, socket: &Socket, request: &ScanRequest) -> Result<Response, Failure> {
+    let mut back_off = cluster.new_back_off();
     loop {
         match socket.call(SCAN, request, &())?.await {
-            Err(failure) if failure.remedy() == Remedy::Wait => cluster.back_off(back_off, failure).await?,
+            Err(failure) if failure.remedy() == Remedy::Wait => cluster.back_off(&mut back_off, failure).await?,
             other => return other,
         }
     }

@@ -5,7 +5,7 @@ use crate::settings::Settings;
 use crate::testing::{self, Answer};
 use parking_lot::Mutex;
 use stele_wire::cell::{CellRef, CellType};
-use stele_wire::exception::UNKNOWN_SCANNER;
+use stele_wire::exception::{REGION_TOO_BUSY, UNKNOWN_SCANNER};
 use stele_wire::frame::Request;
 
 fn scanner(rows: Rows) -> Scanner {
@@ -215,4 +215,75 @@ async fn a_scanner_stays_open_while_its_reader_waits() {
     assert_eq!(rows.len(), 3);
     let renewals = noted.lock().iter().filter(|note| *note == "renew").count();
     assert!(renewals >= 2, "one in each pause at least: {renewals}");
+}
+
+/// A client that tries for this long, and a server whose only row `a` comes in parts without end. `fails` is asked before each
+/// part that continues a scanner: for the class of a failure.
+async fn endless(
+    retry_for: Duration,
+    mut fails: impl FnMut(usize) -> Option<&'static str> + Send + 'static,
+) -> Scanner {
+    let mut parts = 0;
+    let script = move |_: &str, request: &Request, answer: &mut Answer| {
+        let request: ScanRequest = decode("ScanRequest", request.message.clone()).unwrap();
+        if request.scan.is_none() {
+            if let Some(class) = fails(parts) {
+                return answer.throw(class);
+            }
+            parts += 1;
+        }
+        let response = ScanResponse {
+            scanner_id: Some(1),
+            more_results: Some(true),
+            more_results_in_region: Some(true),
+            ..response(&[1], &[true])
+        };
+        answer.give(&response, &block(&["a"]));
+    };
+    let settings = Settings {
+        retry_for,
+        ..Settings::default()
+    };
+    let cluster = Cluster::new(vec![testing::start(script).await], settings);
+    Scanner::new(Arc::new(cluster), "t", everything(), View::Visible)
+}
+
+#[tokio::test]
+async fn a_server_may_be_busy_once_before_each_part_of_a_row() {
+    let mut is_busy = false;
+    let once = move |_: usize| {
+        is_busy = !is_busy;
+        is_busy.then_some(REGION_TOO_BUSY)
+    };
+    // The pauses after two failures of one call are longer.
+    let mut scanner = endless(Duration::from_millis(250), once).await;
+    for _ in 0..5 {
+        let part = scanner.next().await.unwrap().unwrap();
+        assert!(part.whole.is_none() && !part.again);
+    }
+}
+
+#[tokio::test]
+async fn a_scanner_may_be_lost_again_long_after_it_was() {
+    let mut lost = 0;
+    let at_parts = move |parts: usize| {
+        let is_lost = parts == 2 * (lost + 1);
+        lost += usize::from(is_lost);
+        is_lost.then_some(UNKNOWN_SCANNER)
+    };
+    let retry_for = Duration::from_millis(20);
+    let mut scanner = endless(retry_for, at_parts).await;
+    let mut begun_again = 0;
+    for _ in 0..15 {
+        begun_again += usize::from(scanner.next().await.unwrap().unwrap().again);
+        scanner.wait_until(Instant::now() + 2 * retry_for).await;
+    }
+    assert!(begun_again >= 3, "{begun_again}");
+}
+
+#[tokio::test]
+async fn a_scanner_that_is_lost_after_every_opening_is_given_up() {
+    let mut scanner = endless(Duration::from_millis(250), |_| Some(UNKNOWN_SCANNER)).await;
+    let gives_up = async { while scanner.next().await.is_ok() {} };
+    assert!(tokio::time::timeout(Duration::from_secs(20), gives_up).await.is_ok());
 }
