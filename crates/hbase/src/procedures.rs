@@ -4,7 +4,8 @@
 //! it, and only its number has to be unique.
 //!
 //! A client that lost the response of a call repeats it with the same nonce. It gets the number that the first call got,
-//! and not an error because the table exists already.
+//! and not an error because the table exists already. A call that makes a table is also known by the table
+//! ([`crate::descriptors`]), whichever server the first one went to.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -69,7 +70,8 @@ impl Procedures {
     }
 }
 
-fn is_set((group, number): Nonce) -> bool {
+/// Whether a call has a nonce.
+pub(crate) fn is_set((group, number): Nonce) -> bool {
     group.unwrap_or(0) != 0 || number.unwrap_or(0) != 0
 }
 

@@ -8,11 +8,12 @@ use crate::descriptors::{self, Properties};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
 use crate::names;
+use crate::procedures::Nonce;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_client::{NewTable, TableUpdate};
-use stele_types::{Compression, DeleteRule, TimeUnit};
+use stele_types::{Compression, DeleteRule, TableSchema, TimeUnit};
 use stele_wire::messages::{CreateTableRequest, FlushTableRequest, TableName, TableRequest, TruncateTableRequest};
 use stele_wire::{exception, region};
 
@@ -20,11 +21,11 @@ use stele_wire::{exception, region};
 pub(super) async fn create(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let request: CreateTableRequest = call.message("CreateTableRequest")?;
     let nonce = (request.nonce_group, request.nonce);
-    let work = move |shared: Arc<Shared>| async move { create_table(&shared, request).await };
+    let work = move |shared: Arc<Shared>| async move { create_table(&shared, request, nonce).await };
     change(shared, call, nonce, work).await
 }
 
-async fn create_table(shared: &Shared, request: CreateTableRequest) -> Outcome<()> {
+async fn create_table(shared: &Shared, request: CreateTableRequest, nonce: Nonce) -> Outcome<()> {
     let mut table = request.table_schema;
     let name = table
         .table_name
@@ -33,13 +34,16 @@ async fn create_table(shared: &Shared, request: CreateTableRequest) -> Outcome<(
     let name = names::from_message(name)?;
     descriptors::check_table(&name)?;
     namespaces::check_exists(shared, &name.namespace).await?;
-    if shared.service.schema(&name).is_ok() || names::to_text(&name) == region::META_TABLE {
+    let known = shared.service.schema(&name).ok();
+    let exists = known.is_some() || names::to_text(&name) == region::META_TABLE;
+    let made = known.filter(|known| descriptors::is_made_by(known, nonce));
+    if made.is_none() && exists {
         return Err(Failure::new(exception::TABLE_EXISTS, names::to_text(&name)));
     }
     // Families with NEW_VERSION_BEHAVIOR have a rule of their own.
     let delete_rule = DeleteRule::ByTimestamp;
     descriptors::complete(&mut table, delete_rule);
-    let properties = Properties::of(&table, delete_rule)?;
+    let mut properties = Properties::of(&table, delete_rule)?;
     check_splits(&request.split_keys)?;
     groups::check_count(1, properties.files.values())?;
     let new = NewTable {
@@ -49,7 +53,7 @@ async fn create_table(shared: &Shared, request: CreateTableRequest) -> Outcome<(
         delete_rule,
         durability: properties.durability,
         deletion_protection: false,
-        families: properties.families,
+        families: std::mem::take(&mut properties.families),
         initial_splits: request.split_keys,
         compression: properties
             .files
@@ -57,24 +61,33 @@ async fn create_table(shared: &Shared, request: CreateTableRequest) -> Outcome<(
             .next()
             .map_or(Compression::None, |files| files.compression),
         automated_backups: None,
-        front_end_data: descriptors::stored(&table),
+        front_end_data: descriptors::stored_by(&table, nonce),
     };
-    let made = shared
-        .admin
-        .create_table(new)
-        .await
-        .map_err(|error| failure(&name, error))?;
-    if properties.tablet_bytes_max > 0 || properties.read_only {
+    let made = match made {
+        // An earlier attempt, through another server or before a restart, may have been cut off.
+        Some(made) => made,
+        None => {
+            let made = shared.admin.create_table(new).await;
+            made.map_err(|error| failure(&name, error))?
+        }
+    };
+    finish(shared, &made, &properties).await
+}
+
+/// Gives a table that has been made the properties that the creation does not take.
+async fn finish(shared: &Shared, made: &TableSchema, properties: &Properties) -> Outcome<()> {
+    let has = (made.tablet_bytes_max, made.read_only);
+    if has != (properties.tablet_bytes_max, properties.read_only) {
         let update = TableUpdate {
             tablet_bytes_max: Some(properties.tablet_bytes_max),
             read_only: Some(properties.read_only),
             ..TableUpdate::default()
         };
-        shared.admin.update_table(&name, update).await?;
+        shared.admin.update_table(&made.name, update).await?;
     }
-    let changes = groups::changes(&made, &properties.files, true);
+    let changes = groups::changes(made, &properties.files, true);
     if !changes.is_empty() {
-        shared.admin.modify_groups(&name, changes).await?;
+        shared.admin.modify_groups(&made.name, changes).await?;
     }
     Ok(())
 }
@@ -186,3 +199,6 @@ pub(super) async fn flush_now(shared: &Shared, table: &TableName, families: &[By
     let flushed = shared.admin.flush(&schema.name, None).await;
     flushed.map_err(|error| failure(&schema.name, error))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+//! Repeated creations of a table.
+
+use super::*;
+use crate::test_service::{Client, Model, failure as thrown, message};
+use stele_memory::Pool;
+use stele_wire::frame::Response;
+use stele_wire::messages::{
+    BytesBytesPair, ColumnFamilySchema, ConnectionHeader, MASTER_SERVICE, ProcedureResponse, TableSchema as Described,
+};
+
+/// A request for the table of a model, read only.
+fn creation(nonce: Nonce) -> CreateTableRequest {
+    let family = |name: &'static str| ColumnFamilySchema {
+        name: name.into(),
+        ..ColumnFamilySchema::default()
+    };
+    let table_schema = Described {
+        table_name: Some(TableName {
+            namespace: "default".into(),
+            qualifier: "t".into(),
+        }),
+        attributes: vec![BytesBytesPair {
+            first: "READONLY".into(),
+            second: "true".into(),
+        }],
+        column_families: vec![family("info"), family("table")],
+        ..Described::default()
+    };
+    CreateTableRequest {
+        table_schema,
+        nonce_group: nonce.0,
+        nonce: nonce.1,
+        ..CreateTableRequest::default()
+    }
+}
+
+/// Calls a server that knows no nonce, where a call with the nonce (7, 9) has made the table `t` and nothing more. Also the updates
+/// of the table.
+async fn repeated(nonce: Nonce) -> (Response, usize) {
+    let mut model = Model::new(&[""]);
+    let schema = Arc::make_mut(&mut Arc::get_mut(&mut model).expect("no one else has it").schema);
+    schema.front_end_data = descriptors::stored_by(&creation(nonce).table_schema, (Some(7), Some(9)));
+    let header = ConnectionHeader {
+        service_name: Some(MASTER_SERVICE.to_owned()),
+        ..ConnectionHeader::default()
+    };
+    let (mut client, _served) = Client::open(&model.front_end(&Pool::default()), 1 << 16, &header).await;
+    let response = client.call("CreateTable", &creation(nonce)).await;
+    (response, model.updates.lock().len())
+}
+
+#[tokio::test]
+async fn a_creation_that_another_server_began_is_finished() {
+    let (response, updates) = repeated((Some(7), Some(9))).await;
+    let done: ProcedureResponse = message(&response);
+    assert_eq!((done.proc_id, updates), (Some(1), 1));
+    for other in [(Some(7), Some(8)), (Some(8), Some(9)), (Some(0), Some(0)), (None, None)] {
+        let (response, updates) = repeated(other).await;
+        assert_eq!((thrown(&response), updates), (exception::TABLE_EXISTS.to_owned(), 0));
+    }
+}
+
+#[test]
+fn a_modified_table_is_no_longer_that_of_its_creation() {
+    let mut schema = TableSchema::clone(&Model::new(&[""]).schema);
+    let (nonce, table) = ((Some(7), Some(9)), creation((None, None)).table_schema);
+    schema.front_end_data = descriptors::stored_by(&table, nonce);
+    assert!(descriptors::is_made_by(&schema, nonce));
+    let shown = descriptors::shown(&schema);
+    schema.front_end_data = descriptors::stored(&shown);
+    assert!(!descriptors::is_made_by(&schema, nonce));
+}
