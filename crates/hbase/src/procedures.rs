@@ -5,7 +5,7 @@
 //!
 //! A client that lost the response of a call repeats it with the same nonce. It gets the number that the first call got,
 //! and not an error because the table exists already. A call that makes a table is also known by the table
-//! ([`crate::descriptors`]), whichever server the first one went to.
+//! ([`crate::descriptors`]), so other servers know it, too.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;

@@ -138,7 +138,7 @@ fn a_raw_scan_leaves_out_tombstones_behind_its_versions() {
             raw: true,
             ..Wanted::whole_row()
         };
-        let selection = Selection::new(&schema, &wanted).ok().expect("of all columns");
+        let selection = Selection::new(&schema, &wanted).expect("of all columns");
         let cell = |(qualifier, kind, time): (&'static str, CellKind, i64)| Cell {
             kind,
             ..Cell::put(FamilyId(1), qualifier.into(), Timestamp(time), Bytes::new())
