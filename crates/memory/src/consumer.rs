@@ -3,6 +3,7 @@
 use crate::overdraft::{OverdraftPermit, RECLAIM_EVERY};
 use crate::pool::Pool;
 use crate::shares::{OVERDRAFT_BYTES, Part, SHARES};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use stele_env::Env;
@@ -26,7 +27,8 @@ pub struct Consumer {
 pub struct Reservation {
     consumer: Consumer,
     bytes: AtomicUsize,
-    overdraft: Option<OverdraftPermit>,
+    /// Shared by the parts of a reservation that were split with it.
+    overdraft: Option<Arc<OverdraftPermit>>,
 }
 
 impl Pool {
@@ -113,7 +115,7 @@ impl Consumer {
             if !permit.settles().is_zero() {
                 env.sleep(permit.settles()).await;
             }
-            reservation.overdraft = Some(permit);
+            reservation.overdraft = Some(Arc::new(permit));
             reservation
         };
         env.timeout(wait_max, both).await.map_err(|_| Exhausted)
@@ -163,7 +165,7 @@ impl Consumer {
         Reservation {
             consumer: self.clone(),
             bytes: AtomicUsize::new(bytes),
-            overdraft,
+            overdraft: overdraft.map(Arc::new),
         }
     }
 }
@@ -189,7 +191,9 @@ impl Reservation {
 
     /// How long to wait before memory of the overdraft is used ([`OverdraftPermit::settles`]).
     pub fn settles(&self) -> Duration {
-        self.overdraft.as_ref().map_or(Duration::ZERO, OverdraftPermit::settles)
+        self.overdraft
+            .as_ref()
+            .map_or(Duration::ZERO, |permit| permit.settles())
     }
 
     /// Returns the overdraft, if it has it.
@@ -235,6 +239,22 @@ impl Reservation {
         let before = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         let before = before.expect("the update always applies");
         self.consumer.reservation(before.min(bytes), None)
+    }
+
+    /// The same, but a part that gets fewer bytes shares the overdraft, which comes back when both have returned it.
+    pub fn split_sharing(&self, bytes: usize) -> Reservation {
+        let mut part = self.split(bytes);
+        if part.counted() < bytes {
+            part.overdraft = self.overdraft.clone();
+        }
+        part
+    }
+
+    /// Takes over another reservation of the same consumer.
+    pub fn absorb(&mut self, mut other: Reservation) {
+        debug_assert_eq!(self.consumer.part, other.consumer.part, "both are of one consumer");
+        *self.bytes.get_mut() += std::mem::take(other.bytes.get_mut());
+        self.overdraft = self.overdraft.take().or(other.overdraft.take());
     }
 
     fn release(&self, bytes: usize) {

@@ -199,6 +199,23 @@ fn reservations_grow_shrink_and_split() {
     assert_eq!((half.counted(), requests.used()), (0, 0));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_part_that_gets_too_little_shares_the_overdraft() {
+    let env = TokioRuntime::current();
+    let pool = pool(8);
+    let responses = pool.of(Part::Responses);
+    let mut rest = responses.reserve_large(&env, 20 * MIB, LONG).await.unwrap();
+    assert!(!rest.split_sharing(MIB).is_overdrawn(), "its bytes suffice");
+    let part = rest.split_sharing(20 * MIB);
+    assert_eq!((part.counted(), part.bytes()), (7 * MIB, OVERDRAFT_BYTES));
+    rest.return_overdraft();
+    assert!(pool.is_overdrawn(), "the part has it still");
+    rest.absorb(part);
+    assert_eq!((rest.counted(), rest.bytes()), (7 * MIB, OVERDRAFT_BYTES));
+    drop(rest);
+    assert_eq!((responses.used(), pool.is_overdrawn()), (0, false));
+}
+
 /// Many threads reserve and release; the sum never exceeds the limit, and nothing is lost or left waiting.
 #[test]
 fn threads_never_exceed_the_limit() {
