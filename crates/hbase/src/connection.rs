@@ -43,6 +43,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use stele_env::trace::{self, Trace};
+use stele_memory::Reservation;
 use stele_wire::WireError;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -397,11 +398,9 @@ impl Running {
         match outcome {
             Ok(mut reply) => {
                 let bytes = reply.frame.len();
-                match &reply.memory {
-                    // The call reserved as much as a response may have.
-                    Some(reserved) => {
-                        reserved.shrink_to(bytes);
-                    }
+                match &mut reply.memory {
+                    // The call reserved as much as its rows took, or as a response may have.
+                    Some(reserved) => keep_for_response(reserved, bytes),
                     None => {
                         // The memory of the request now counts for its response, which exists already.
                         let _ = memory.grow(bytes.saturating_sub(memory.counted()));
@@ -416,6 +415,15 @@ impl Running {
             }
         }
     }
+}
+
+/// Gives back the memory of a call but that of its response. That exists already, so it counts also where it is above its limit.
+fn keep_for_response(reserved: &mut Reservation, bytes: usize) {
+    reserved.shrink_to(bytes);
+    if bytes <= reserved.counted() {
+        reserved.return_overdraft();
+    }
+    let _ = reserved.grow(bytes.saturating_sub(reserved.bytes()));
 }
 
 /// The server has no memory for a request.

@@ -3,7 +3,10 @@
 //! Rows come in batches from the service interface. Those that a call does not return wait in the scanner for the next
 //! one, with the memory that is reserved for them. If others need that memory, they are dropped and read again.
 //!
-//! Invariant: rows that wait are reserved, also while a call returns a part of the first one.
+//! Invariants:
+//! * Rows that wait are reserved, also while a call returns a part of the first one.
+//! * A response has the memory of its rows until its client has taken it. A row that is not cut, or a single cell, may be far longer
+//!   than a response usually is.
 
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
@@ -209,9 +212,10 @@ impl RegionScanner {
             }
             shared.env.yield_now().await;
         }
-        let reserved = memory.into_parts();
-        batch.memory = reserved.0;
-        self.keep_or_drop_waiting(shared, reserved.1);
+        let (response, rows) = memory.into_parts();
+        let (response, rows) = self.hand_over(response, rows, filling.bytes());
+        batch.memory = response;
+        self.keep_or_drop_waiting(shared, rows);
         Ok(batch)
     }
 
@@ -366,6 +370,27 @@ impl RegionScanner {
         }
     }
 
+    /// The memory of a response of `bytes`, and that of the rows that wait. The returned rows hand theirs over to the response, and all of
+    /// it if no others wait.
+    fn hand_over(
+        &self,
+        response: Option<Reservation>,
+        rows: Option<Reservation>,
+        bytes: usize,
+    ) -> (Option<Reservation>, Option<Reservation>) {
+        let (Some(mut response), Some(rows)) = (response, rows) else {
+            return (None, None);
+        };
+        if self.waiting.is_empty() {
+            response.absorb(rows);
+            return (Some(response), None);
+        }
+        if let missing @ 1.. = bytes.saturating_sub(response.counted()) {
+            response.absorb(rows.split_sharing(missing));
+        }
+        (Some(response), Some(rows))
+    }
+
     /// Keeps the rows that wait, unless responses have taken half of their memory. Then they are read again if they can
     /// be.
     fn keep_or_drop_waiting(&mut self, shared: &Context, memory: Option<Reservation>) {
@@ -384,10 +409,11 @@ impl RegionScanner {
         self.memory = memory;
     }
 
-    /// Bytes that are reserved between calls.
+    /// Bytes that are reserved between calls; at least one with the overdraft, which is taken back as they are.
     pub fn held(&self) -> usize {
         let filter = self.filter.as_ref().map_or(0, RowFilter::reserved);
-        filter + self.memory.as_ref().map_or(0, Reservation::counted)
+        let memory = self.memory.as_ref();
+        filter + memory.map_or(0, |memory| memory.counted().max(usize::from(memory.is_overdrawn())))
     }
 
     /// Whether a part of a row was returned.

@@ -120,6 +120,11 @@ impl<'a> Filling<'a> {
         }
     }
 
+    /// Encoded bytes of the results.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Whether the call takes no more results.
     pub fn is_full(&self, batch: &Batch) -> bool {
         batch.rows.len() >= self.limits.results || self.bytes >= self.limits.bytes

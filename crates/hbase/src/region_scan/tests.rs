@@ -11,6 +11,8 @@ use stele_wire::exception;
 use stele_wire::frame::Response;
 use stele_wire::messages::{self, Filter, ScanRequest, ScanResponse};
 
+mod responses;
+
 /// A filter that passes all rows.
 fn page_filter() -> Filter {
     let message = messages::PageFilter { page_size: 1_000_000 };
@@ -110,6 +112,15 @@ async fn the_rest_of_a_large_row_stays_reserved() {
     assert_eq!(seen, 30_000_000);
 }
 
+/// A filter that judges rows as wholes, and passes all of them.
+fn whole_row_filter() -> Filter {
+    let message = messages::RandomRowFilter { chance: 1.0 };
+    Filter {
+        name: "org.apache.hadoop.hbase.filter.RandomRowFilter".into(),
+        serialized_filter: Some(message.encode_to_vec().into()),
+    }
+}
+
 #[tokio::test]
 async fn a_filter_over_many_cells_lets_other_calls_run() {
     let model = Model::new(&[""]);
@@ -167,12 +178,7 @@ async fn rows_that_a_filter_judges_as_wholes_are_not_cut() {
     }
     let front_end = model.front_end(&Pool::default());
     let (mut client, _served) = Client::connect(&front_end, 4 << 20, None).await;
-    let random = messages::RandomRowFilter { chance: 1.0 };
-    let judges = Filter {
-        name: "org.apache.hadoop.hbase.filter.RandomRowFilter".into(),
-        serialized_filter: Some(random.encode_to_vec().into()),
-    };
-    for (filter, cells) in [(None, 1), (Some(judges), 10)] {
+    for (filter, cells) in [(None, 1), (Some(whole_row_filter()), 10)] {
         let scan = messages::Scan {
             max_result_size: Some(1),
             filter,
