@@ -7,6 +7,7 @@
 //! * Rows that wait are reserved, also while a call returns a part of the first one.
 //! * A response has the memory of its rows until its client has taken it. A row that is not cut, or a single cell, may be far longer
 //!   than a response usually is.
+//! * Rows pin a bounded amount of memory: if a filter leaves few, they are copied.
 
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
@@ -32,6 +33,10 @@ use stele_wire::messages::{NameBytesPair, Scan};
 /// Attribute: tombstones and hidden cells are returned, too.
 const RAW: &str = "_raw_";
 
+/// Rows that weigh less than one part in this many of their batch are copied. The engine bounds the memory that a batch pins by as many
+/// times its weight.
+const KEPT_PARTS_MAX: usize = 4;
+
 /// A scan of one region.
 pub(crate) struct RegionScanner {
     pub schema: Arc<TableSchema>,
@@ -54,7 +59,7 @@ pub(crate) struct RegionScanner {
     at_end: bool,
     /// Rows that were read and not returned. Of the first, some cells may have been returned.
     waiting: Waiting,
-    /// Bytes of the batch that the rows are of, before the selection: they share its buffers.
+    /// Bytes of the batch that the rows are of, before the selection unless they were copied: they share its buffers.
     batch_bytes: usize,
     /// Memory of the rows that wait.
     memory: Option<Reservation>,
@@ -333,14 +338,15 @@ impl RegionScanner {
     async fn filter_rows(&mut self, mut batch: RowBatch, pace: &mut Pace<'_>) -> Outcome<()> {
         batch.seal();
         let rows: Vec<(Bytes, usize)> = batch.shared_rows().map(|(row, cells)| (row, cells.len())).collect();
-        let mut all = batch.into_cells().into_iter();
-        self.batch_bytes = 0;
+        let all = batch.into_cells();
+        let keys = rows.iter().map(|(row, _)| row.len());
+        self.batch_bytes = all.iter().map(Cell::weight).chain(keys).sum();
+        let mut all = all.into_iter();
         for (row, count) in rows {
             if self.filter.as_ref().is_some_and(RowFilter::is_over) {
                 break;
             }
             let mut cells: Vec<Cell> = all.by_ref().take(count).collect();
-            self.batch_bytes += row.len() + cells.iter().map(Cell::weight).sum::<usize>();
             self.selection.apply(&self.schema, &mut cells);
             let mut units = 1 + count;
             if let Some(filter) = &mut self.filter {
@@ -350,6 +356,11 @@ impl RegionScanner {
                 self.waiting.push(row, cells);
             }
             pace.spend(units).await;
+        }
+        let kept = self.waiting.weight();
+        if kept < self.batch_bytes / KEPT_PARTS_MAX {
+            self.waiting.copy();
+            self.batch_bytes = kept;
         }
         Ok(())
     }

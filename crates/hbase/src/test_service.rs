@@ -10,8 +10,8 @@ use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use stele_client::*;
 use stele_env::metrics::Metrics;
@@ -540,6 +540,42 @@ pub(crate) fn message<M: prost::Message + Default>(response: &Response) -> M {
 pub(crate) fn failure(response: &Response) -> String {
     let exception = response.header.exception.clone().expect("it failed");
     exception.exception_class_name.unwrap()
+}
+
+/// A block of a file, of which values are slices.
+pub(crate) struct Block {
+    bytes: Bytes,
+    is_held: Weak<()>,
+}
+
+impl Block {
+    /// A block of this length.
+    pub fn new(len: usize) -> Self {
+        struct Held(Vec<u8>, Arc<()>);
+        impl AsRef<[u8]> for Held {
+            fn as_ref(&self) -> &[u8] {
+                debug_assert_eq!(Arc::strong_count(&self.1), 1, "the block has it alone");
+                &self.0
+            }
+        }
+        let marker = Arc::new(());
+        Block {
+            is_held: Arc::downgrade(&marker),
+            bytes: Bytes::from_owner(Held(vec![7; len], marker)),
+        }
+    }
+
+    /// A value within the block.
+    pub fn value(&self, len: usize) -> Bytes {
+        self.bytes.slice(..len)
+    }
+
+    /// Whether any value is left once the model has forgotten its rows.
+    pub fn is_held_without(self, model: &Model) -> bool {
+        model.rows.lock().clear();
+        drop(self.bytes);
+        self.is_held.strong_count() > 0
+    }
 }
 
 /// Counts how often another task of the runtime has its turn.

@@ -22,6 +22,16 @@ struct WaitingRow {
 }
 
 impl WaitingRow {
+    /// Bytes of its key, and of the names and the values of its cells.
+    fn bytes(&self) -> usize {
+        let cells = self.cells.as_slice().iter();
+        self.row.len() + cells.map(|cell| cell.qualifier.len() + cell.value.len()).sum::<usize>()
+    }
+
+    fn weight(&self) -> usize {
+        self.bytes() + self.cells.len() * size_of::<Cell>()
+    }
+
     /// Takes the next cells: all that are left if there are no more than `count`.
     fn take(&mut self, count: usize) -> ResultRow {
         let cells = match count < self.cells.len() {
@@ -64,6 +74,31 @@ impl Waiting {
 
     pub fn clear(&mut self) {
         *self = Waiting::default();
+    }
+
+    /// Bytes of memory of the rows.
+    pub fn weight(&self) -> usize {
+        self.rows.iter().map(WaitingRow::weight).sum()
+    }
+
+    /// Copies the rows to a buffer of their own. The buffers that they were slices of are no longer held.
+    pub fn copy(&mut self) {
+        let mut bytes = Vec::with_capacity(self.rows.iter().map(WaitingRow::bytes).sum());
+        for row in &self.rows {
+            bytes.extend_from_slice(&row.row);
+            for cell in row.cells.as_slice() {
+                bytes.extend_from_slice(&cell.qualifier);
+                bytes.extend_from_slice(&cell.value);
+            }
+        }
+        let mut copies = Bytes::from(bytes);
+        for row in &mut self.rows {
+            row.row = copies.split_to(row.row.len());
+            for cell in row.cells.as_mut_slice() {
+                cell.qualifier = copies.split_to(cell.qualifier.len());
+                cell.value = copies.split_to(cell.value.len());
+            }
+        }
     }
 
     /// Moves rows to the results. Whether the call has enough.

@@ -1,10 +1,12 @@
 //! Memory of responses, from the read until they are taken.
 
-use super::{next, open, values, whole_row_filter};
-use crate::test_service::{Client, Model, failure};
+use super::{next, open, page_filter, values, whole_row_filter};
+use crate::test_service::{Block, Client, Model, failure};
+use bytes::Bytes;
 use prost::Message;
 use std::time::Duration;
 use stele_memory::{Part, Pool};
+use stele_wire::cell::CellReader;
 use stele_wire::exception;
 use stele_wire::messages::{self, Filter};
 
@@ -95,4 +97,40 @@ async fn the_small_response_of_a_large_row_does_not_keep_the_overdraft() {
     let used = front_end.shared.responses.used();
     assert!((16..10_000).contains(&used) && !pool.is_overdrawn(), "{used}");
     assert_eq!(values(&client.response().await), 4);
+}
+
+/// The engine bounds only how much memory the rows that it returns pin.
+#[tokio::test]
+async fn few_rows_that_a_filter_leaves_do_not_hold_the_blocks_of_others() {
+    for (page_size, is_held) in [(40, true), (10, false)] {
+        let model = Model::new(&[""]);
+        let block = Block::new(1 << 20);
+        for row in 0..100 {
+            model.put(&format!("r{row:05}"), "q", block.value(1_000));
+        }
+        let front_end = model.front_end(&Pool::default());
+        let (mut client, _served) = Client::connect(&front_end, 4 << 20, None).await;
+        let message = messages::PageFilter { page_size };
+        let scan = messages::Scan {
+            filter: Some(Filter {
+                serialized_filter: Some(message.encode_to_vec().into()),
+                ..page_filter()
+            }),
+            ..messages::Scan::default()
+        };
+        let mut request = open(&model, scan);
+        request.number_of_rows = Some(2);
+        let opened = client.call("Scan", &request).await;
+        assert_eq!(values(&opened), 2_000);
+        assert_eq!(block.is_held_without(&model), is_held, "{page_size} of 100 rows");
+        let mut request = next(&opened);
+        request.number_of_rows = Some(100);
+        let rest = client.call("Scan", &request).await;
+        let rows: Vec<Bytes> = CellReader::new(rest.cells.clone())
+            .map(|cell| cell.unwrap().row)
+            .collect();
+        let expected: Vec<String> = (2..page_size).map(|row| format!("r{row:05}")).collect();
+        assert_eq!(rows, expected);
+        assert_eq!(values(&rest), expected.len() * 1_000);
+    }
 }
