@@ -4,11 +4,15 @@
 
 use crate::times;
 use bytes::{Bytes, BytesMut};
+use prost::Message;
 use stele_types::{Cell, CellKind, TableSchema};
 use stele_wire::WireError;
-use stele_wire::cell::{CellRef, CellType};
+use stele_wire::cell::{CELL_OVERHEAD_BYTES, CellRef, CellType};
 use stele_wire::frame::CellBlock;
 use stele_wire::messages::{CellMessage, RowResult};
+
+/// Bytes that a cell's message may have more than the cell in a block: 31 for tags, lengths and numbers, and not 24.
+const MESSAGE_BYTES_MORE: usize = 31 - CELL_OVERHEAD_BYTES;
 
 /// The kind of a cell in a raw read.
 pub(crate) fn cell_type(kind: CellKind) -> CellType {
@@ -87,19 +91,6 @@ impl CellBlock for RowsBlock<'_> {
     }
 }
 
-/// Blocks of several tables one after the other.
-pub(crate) struct Blocks<'a>(pub Vec<RowsBlock<'a>>);
-
-impl CellBlock for Blocks<'_> {
-    fn encoded_len(&self) -> usize {
-        self.0.iter().map(CellBlock::encoded_len).sum()
-    }
-
-    fn encode(&self, out: &mut BytesMut) -> Result<(), WireError> {
-        self.0.iter().try_for_each(|block| block.encode(out))
-    }
-}
-
 /// The place of a response's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CellPlace {
@@ -113,20 +104,52 @@ impl CellPlace {
     /// The result of a row. Its cells are in it, or go to the cell block.
     pub fn result(self, schema: &TableSchema, row: &ResultRow) -> RowResult {
         match self {
-            CellPlace::Block => RowResult {
-                associated_cell_count: Some(i32::try_from(row.cells.len()).unwrap_or(i32::MAX)),
-                ..RowResult::default()
-            },
+            CellPlace::Block => counted(row),
+            CellPlace::Message => self.take_result(schema, &mut row.clone()),
+        }
+    }
+
+    /// The same; cells that are in it leave the row.
+    pub fn take_result(self, schema: &TableSchema, row: &mut ResultRow) -> RowResult {
+        match self {
+            CellPlace::Block => counted(row),
             CellPlace::Message => RowResult {
-                cell: row
-                    .cells
-                    .iter()
-                    .map(|cell| cell_message(schema, &row.row, cell))
-                    .collect(),
+                cell: encoded_messages(schema, &row.row, std::mem::take(&mut row.cells)),
                 ..RowResult::default()
             },
         }
     }
+
+    /// Memory of the cells of a result.
+    pub fn result_bytes(self, schema: &TableSchema, row: &ResultRow) -> usize {
+        let encoded = row.encoded_len(schema);
+        match self {
+            CellPlace::Block => encoded,
+            CellPlace::Message => encoded + row.cells.len() * size_of::<Bytes>(),
+        }
+    }
+}
+
+/// The result of a row whose cells go to the cell block.
+fn counted(row: &ResultRow) -> RowResult {
+    RowResult {
+        associated_cell_count: Some(i32::try_from(row.cells.len()).unwrap_or(i32::MAX)),
+        ..RowResult::default()
+    }
+}
+
+/// A message for each cell, all in one buffer. Each takes less memory than its cell, which is dropped.
+fn encoded_messages(schema: &TableSchema, row: &Bytes, cells: Vec<Cell>) -> Vec<Bytes> {
+    let most: usize = encoded_lens(schema, row, &cells)
+        .map(|len| len + MESSAGE_BYTES_MORE)
+        .sum();
+    let mut out = BytesMut::with_capacity(most);
+    let mut messages = Vec::with_capacity(cells.len());
+    for cell in cells {
+        cell_message(schema, row, &cell).encode_raw(&mut out);
+        messages.push(out.split().freeze());
+    }
+    messages
 }
 
 fn cell_message(schema: &TableSchema, row: &Bytes, cell: &Cell) -> CellMessage {

@@ -35,7 +35,8 @@ pub(crate) struct Lookup {
 /// The result of a Get.
 pub(crate) struct Found {
     pub row: ResultRow,
-    existence_only: bool,
+    /// Of an existence check, whose row has no cells here.
+    exists: Option<bool>,
 }
 
 impl Lookup {
@@ -126,31 +127,33 @@ impl Lookup {
         if let Some(filter) = &mut self.filter {
             filter.apply(&self.schema, &self.row, &mut cells)?;
         }
+        let exists = self.existence_only.then_some(!cells.is_empty());
+        if self.existence_only {
+            cells.clear();
+        }
         Ok(Found {
             row: ResultRow {
                 row: self.row.clone(),
                 cells,
             },
-            existence_only: self.existence_only,
+            exists,
         })
     }
 }
 
 impl Found {
-    /// The result's message. The cells of an existence check are left out.
+    /// The result's message. It takes the cells if they go there.
     pub fn result(&mut self, call: &Call, schema: &TableSchema) -> RowResult {
-        if self.existence_only {
-            let exists = !self.row.cells.is_empty();
-            self.row.cells.clear();
+        if self.exists.is_some() {
             return RowResult {
                 associated_cell_count: Some(0),
-                exists: Some(exists),
+                exists: self.exists,
                 ..RowResult::default()
             };
         }
         RowResult {
             stale: Some(false),
-            ..call.client.cells.result(schema, &self.row)
+            ..call.client.cells.take_result(schema, &mut self.row)
         }
     }
 }

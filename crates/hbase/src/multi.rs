@@ -2,9 +2,14 @@
 //!
 //! Actions come by region. Those of one region are independent, unless they are atomic or have a condition: then they
 //! are one operation on one row. Every action has its own result; only a region that is not here fails as a whole.
+//!
+//! Invariant: the cells of a read are encoded, within reserved memory, before the next read begins. They may be slices of blocks, and
+//! a batch of small rows would hold the blocks of all of them otherwise.
+
+mod results;
 
 use crate::call::{Before, Call, Reply};
-use crate::cells::{Blocks, CellPlace, ResultRow, RowsBlock};
+use crate::cells::{CellPlace, ResultRow};
 use crate::condition::condition;
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
@@ -19,75 +24,19 @@ use crate::row_memory::{BATCH_BYTES, RowMemory};
 use crate::selection::FamilySearch;
 use crate::times;
 use bytes::Bytes;
+use results::Results;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use stele_client::Step;
 use stele_types::{Durability, FamilyId, TableSchema};
 use stele_wire::cell::CellReader;
-use stele_wire::exception;
-use stele_wire::frame::CellBlock;
 use stele_wire::messages::{
     Action, Condition, MultiResponse, MutationType, PackedMultiRequest, PackedRegionAction, RegionActionResult,
     ResultOrException, RowResult,
 };
 
-/// Bytes of the results of a call. A client repeats the actions that have none immediately.
-const RESULT_BYTES_MAX: usize = 16 << 20;
-
 /// Actions of a call at most: a client that sends more must split its batch.
 const ACTIONS_MAX: usize = 1_000_000;
-
-/// The rows of a response by table, in the order in which its results mention them.
-#[derive(Default)]
-struct Results {
-    blocks: Vec<(Arc<TableSchema>, Vec<ResultRow>)>,
-    bytes: usize,
-    before: Before,
-}
-
-impl Results {
-    /// Whether another result fits.
-    fn has_space(&self) -> bool {
-        self.bytes < RESULT_BYTES_MAX
-    }
-
-    /// Counts the cells of a committed change, which are in its message.
-    fn count_written(&mut self, call: &Call, bytes: usize) {
-        call.grow_after_commit(bytes);
-        self.before = Before::Changes;
-        self.bytes += bytes;
-    }
-
-    /// Adds a row whose cells go to the cell block.
-    fn add(&mut self, call: &Call, schema: &Arc<TableSchema>, row: ResultRow) -> Outcome<()> {
-        let bytes = row.encoded_len(schema);
-        call.memory.grow(bytes).map_err(|_| too_large())?;
-        self.bytes += bytes;
-        self.push(schema, row);
-        Ok(())
-    }
-
-    /// Adds the cells that a change wrote. The change is committed, and a client would repeat it after an error. So the cells are
-    /// added also if no memory can be reserved for them: they were in the memory of the write.
-    fn add_written(&mut self, call: &Call, schema: &Arc<TableSchema>, row: ResultRow) {
-        self.count_written(call, row.encoded_len(schema));
-        self.push(schema, row);
-    }
-
-    fn push(&mut self, schema: &Arc<TableSchema>, row: ResultRow) {
-        match self.blocks.last_mut() {
-            Some((of, rows)) if Arc::ptr_eq(of, schema) => rows.push(row),
-            _ => self.blocks.push((Arc::clone(schema), vec![row])),
-        }
-    }
-}
-
-fn too_large() -> Failure {
-    Failure::new(
-        exception::MULTI_TOO_LARGE,
-        "the results of the batch are too large for one response",
-    )
-}
 
 /// Serves a call.
 pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
@@ -104,11 +53,8 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let (of_request, nonce_group) = (request.condition.is_some(), request.nonce_group);
     for actions in with_condition(request)? {
         let is_atomic = actions.atomic() || actions.condition.is_some();
-        let opened = match is_atomic && !results.has_space() {
-            true => Err(too_large()),
-            false => open_region(shared, call, &actions),
-        };
-        let result = match opened {
+        let has_space = if is_atomic { results.check_space() } else { Ok(()) };
+        let result = match has_space.and_then(|()| open_region(shared, call, &actions)) {
             Err(failure) => {
                 skip_cells(&actions, &mut cells)?;
                 Err(failure)
@@ -147,17 +93,7 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
                 ..RegionActionResult::default()
             }));
     }
-    let blocks = results
-        .blocks
-        .iter()
-        .map(|(schema, rows)| RowsBlock { schema, rows })
-        .collect();
-    let blocks = Blocks(blocks);
-    debug_assert!(
-        blocks.encoded_len() <= results.bytes,
-        "results are counted when they are added"
-    );
-    call.reply_after(&response, &blocks, results.before)
+    results.reply(call, &response)
 }
 
 /// The actions by region, with a condition of the request among those of the only region.
@@ -395,9 +331,7 @@ impl Part<'_> {
             writes.add(action.index, change);
             return Ok(None);
         }
-        if !self.results.has_space() {
-            return Err(too_large());
-        }
+        self.results.check_space()?;
         if matches!(change.kind, MutationType::Increment | MutationType::Append) {
             self.write_all(std::mem::take(writes), result).await;
         }
@@ -416,35 +350,34 @@ impl Part<'_> {
         if !returns {
             written.cells.clear();
         }
-        let result = self.call.client.cells.result(&self.schema, &written);
-        self.results.add_written(self.call, &self.schema, written);
-        Ok(Some(result))
+        self.results.add_written(self.call, &self.schema, written).map(Some)
     }
 
     async fn get(&mut self, get: &stele_wire::messages::Get) -> Outcome<RowResult> {
         self.region.check_row(&get.row, "get")?;
-        if !self.results.has_space() {
-            return Err(too_large());
-        }
+        self.results.check_space()?;
         let mut lookup = Lookup::new(self.shared, Arc::clone(&self.schema), get)?;
         let found = self.found(&mut lookup).await;
         self.units += lookup.units();
-        let mut found = found?;
-        let result = found.result(self.call, &self.schema);
-        self.results.add(self.call, &self.schema, found.row)?;
-        Ok(result)
+        let (found, _memory) = found?;
+        self.results.add(self.call, &self.schema, found)
     }
 
-    async fn found(&self, lookup: &mut Lookup) -> Outcome<Found> {
+    /// The result of a read, and the memory of its cells.
+    async fn found(&mut self, lookup: &mut Lookup) -> Outcome<(Found, Option<RowMemory>)> {
         if self.region.table == meta_table::SCHEMA.name {
-            return lookup.in_meta(self.shared).await;
+            return Ok((lookup.in_meta(self.shared).await?, None));
         }
         if let Some(found) = lookup.try_now(self.shared)? {
-            return Ok(found);
+            return Ok((found, None));
         }
         let mut memory = RowMemory::new(&self.shared.responses, &self.shared.env);
-        memory.reserve(BATCH_BYTES / 2).await?;
-        lookup.wait(self.shared, &mut memory).await
+        if let Err(error) = memory.reserve(BATCH_BYTES / 2).await {
+            // The next read would wait as long.
+            self.results.lacks_memory = true;
+            return Err(error.into());
+        }
+        Ok((lookup.wait(self.shared, &mut memory).await?, Some(memory)))
     }
 
     /// Carries out the writes of the region, one request for each group.

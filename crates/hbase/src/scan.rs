@@ -159,13 +159,13 @@ fn reply(
     request: &ScanRequest,
     number: u64,
     schema: &TableSchema,
-    batch: Batch,
+    mut batch: Batch,
     wants_cursor: bool,
 ) -> Outcome<(Reply, bool)> {
     let stays_open = batch.more_in_region && !batch.is_over && !request.close_scanner();
     let in_message = call.client.cells == crate::cells::CellPlace::Message;
-    let result = |(row, partial): (&ResultRow, &bool)| {
-        let mut result = call.client.cells.result(schema, row);
+    let result = |(row, partial): (&mut ResultRow, &bool)| {
+        let mut result = call.client.cells.take_result(schema, row);
         result.partial = Some(*partial);
         result
     };
@@ -179,7 +179,7 @@ fn reply(
             false => batch.rows.iter().map(|row| row.cells.len() as u32).collect(),
         },
         results: match in_message {
-            true => batch.rows.iter().zip(&batch.partial).map(result).collect(),
+            true => batch.rows.iter_mut().zip(&batch.partial).map(result).collect(),
             false => Vec::new(),
         },
         partial_flag_per_result: match in_message {

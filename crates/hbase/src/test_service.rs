@@ -37,6 +37,8 @@ pub(crate) struct Model {
     pub is_in_memory: AtomicBool,
     /// Rows of a batch of a read.
     pub batch_rows: AtomicUsize,
+    /// How often a row in memory was read.
+    pub reads: AtomicUsize,
     /// Held by a write while it waits for its permit.
     pub latch: futures::lock::Mutex<()>,
     /// Permits of writes.
@@ -83,6 +85,7 @@ impl Model {
             rows: Mutex::default(),
             is_in_memory: AtomicBool::new(true),
             batch_rows: AtomicUsize::new(1_000),
+            reads: AtomicUsize::new(0),
             latch: futures::lock::Mutex::new(()),
             writes: Semaphore::new(1_000),
             version: AtomicU64::new(0),
@@ -245,6 +248,7 @@ impl TableService for Model {
         if !self.is_in_memory.load(Ordering::Relaxed) {
             return Ok(None);
         }
+        self.reads.fetch_add(1, Ordering::Relaxed);
         let mut batch = RowBatch::default();
         for (row, cells) in self.selected(request) {
             batch.push_row(&row, cells);

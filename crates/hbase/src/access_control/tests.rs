@@ -17,9 +17,9 @@ use stele_types::TableName;
 use stele_wire::frame::Response;
 use stele_wire::messages::PermissionAction::{Admin, Create, Exec, Read, Write};
 use stele_wire::messages::{
-    self, CLIENT_SERVICE, ConnectionHeader, CoprocessorServiceCall, CoprocessorServiceResponse, GetRequest,
-    GlobalPermission, MASTER_SERVICE, NamespacePermission, PermissionAction, RegionSpecifier, Scan, ScanRequest,
-    ScanResponse, SecurityCapabilitiesResponse, TablePermission,
+    self, CLIENT_SERVICE, CellMessage, ConnectionHeader, CoprocessorServiceCall, CoprocessorServiceResponse,
+    GetRequest, GlobalPermission, MASTER_SERVICE, NamespacePermission, PermissionAction, RegionSpecifier, Scan,
+    ScanRequest, ScanResponse, SecurityCapabilitiesResponse, TablePermission,
 };
 use stele_wire::{meta, region};
 
@@ -327,7 +327,8 @@ async fn older_clients_find_the_service_at_its_table() {
     };
     let response = root.call("Scan", &lookup).await;
     let found: ScanResponse = message(&response);
-    assert_eq!(found.results[0].cell[0].row, Some(acl_region().value));
+    let cell: CellMessage = messages::decode("Cell", found.results[0].cell[0].clone()).unwrap();
+    assert_eq!(cell.row, Some(acl_region().value));
     let request = GrantRequest {
         user_permission: of("alice", of_table(None, None, &[Read])),
         merge_existing_permissions: None,

@@ -15,6 +15,8 @@ use stele_wire::messages::{
     RegionAction, ValueComparator,
 };
 
+mod results;
+
 /// These actions on the region of row `r`.
 fn batch(model: &Arc<Model>, action: Vec<Action>) -> MultiRequest {
     MultiRequest {

@@ -173,9 +173,9 @@ pub struct CellMessage {
 /// The requested part of a row.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RowResult {
-    /// Its cells, if the client has no codec for cell blocks.
-    #[prost(message, repeated, tag = "1")]
-    pub cell: Vec<CellMessage>,
+    /// Its cells, if the client has no codec for cell blocks: an encoded [`CellMessage`] each. Decoded ones are several times as large.
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    pub cell: Vec<Bytes>,
     /// Cells of the block that belong to it.
     #[prost(int32, optional, tag = "2")]
     pub associated_cell_count: Option<i32>,
