@@ -34,6 +34,8 @@ pub const PART_BYTES_MAX: usize = 1 << 29;
 const KEY_AND_VALUE_LENGTHS: usize = 8;
 /// Lengths of row and family, timestamp, type.
 const KEY_OVERHEAD: usize = 2 + 1 + 8 + 1;
+/// Bytes behind the length of a cell of empty parts.
+const REST_BYTES_MIN: usize = KEY_AND_VALUE_LENGTHS + KEY_OVERHEAD;
 
 /// Meanings of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -146,7 +148,8 @@ fn at_most(what: &'static str, bytes: &[u8], limit: usize) -> Result<(), WireErr
     Err(WireError::TooLong { what, limit, found })
 }
 
-/// Reads the cells of a block one after another. After an error it returns nothing more.
+/// Reads the cells of a block one after another. A cell that cannot be read leaves the block all the same. Where its length is
+/// none, the place of later cells is not known, and the block ends.
 #[derive(Debug, Clone, Default)]
 pub struct CellReader {
     block: Bytes,
@@ -163,12 +166,13 @@ impl CellReader {
         self.block.len()
     }
 
-    /// How many cells the rest of the block has, by their lengths alone. Bytes that are no cell end it.
+    /// How many cells the rest of the block has, by their lengths alone. A length of no cell ends it.
     pub fn cells_left(&self) -> usize {
         let mut rest = &self.block[..];
         let mut cells = 0;
         while let Some((length, after)) = rest.split_first_chunk() {
-            let Some(after) = after.get(u32::from_be_bytes(*length) as usize..) else {
+            let length = u32::from_be_bytes(*length) as usize;
+            let Some(after) = after.get(length..).filter(|_| length >= REST_BYTES_MIN) else {
                 break;
             };
             rest = after;
@@ -177,32 +181,12 @@ impl CellReader {
         cells
     }
 
-    /// The next cell, which must exist.
+    /// The next cell, which must exist and have no tags.
     ///
     /// # Errors
     /// Bytes that are not a cell, or the end of the block.
     pub fn read(&mut self) -> Result<Cell, WireError> {
-        let result = self.decode();
-        if result.is_err() {
-            self.block.clear();
-        }
-        result
-    }
-
-    /// The next cell and its tags, of a block in the layout of `KeyValueCodecWithTags`.
-    ///
-    /// # Errors
-    /// Bytes that are not a cell, or the end of the block.
-    pub fn read_with_tags(&mut self) -> Result<(Cell, Bytes), WireError> {
-        let result = self.decode_with_tags();
-        if result.is_err() {
-            self.block.clear();
-        }
-        result
-    }
-
-    fn decode(&mut self) -> Result<Cell, WireError> {
-        let (cell, rest) = self.parts()?;
+        let (cell, rest) = parts(self.take_cell()?)?;
         if rest.is_empty() {
             return Ok(cell);
         }
@@ -214,8 +198,12 @@ impl CellReader {
         })
     }
 
-    fn decode_with_tags(&mut self) -> Result<(Cell, Bytes), WireError> {
-        let (cell, mut rest) = self.parts()?;
+    /// The next cell and its tags, of a block in the layout of `KeyValueCodecWithTags`.
+    ///
+    /// # Errors
+    /// Bytes that are not a cell, or the end of the block.
+    pub fn read_with_tags(&mut self) -> Result<(Cell, Bytes), WireError> {
+        let (cell, mut rest) = parts(self.take_cell()?)?;
         if rest.is_empty() {
             return Ok((cell, rest));
         }
@@ -232,39 +220,34 @@ impl CellReader {
         })
     }
 
-    /// The next cell, and the bytes behind its value.
-    fn parts(&mut self) -> Result<(Cell, Bytes), WireError> {
-        let total = self.length("length of a cell")?;
-        let mut cell = take(&mut self.block, total, "cell")?;
-        let key_len = length(&mut cell, "length of a cell's key")?;
-        let value_len = length(&mut cell, "length of a cell's value")?;
-        let mut key = take(&mut cell, key_len, "key of a cell")?;
-        let value = take(&mut cell, value_len, "value of a cell")?;
-        let row_len = number(&mut key, 2, "length of a row", Buf::get_u16)?;
-        let row = take(&mut key, usize::from(row_len), "row of a cell")?;
-        let family_len = number(&mut key, 1, "length of a family", Buf::get_u8)?;
-        let family = take(&mut key, usize::from(family_len), "family of a cell")?;
-        let qualifier_len = key.len().checked_sub(9).ok_or(WireError::Truncated {
-            what: "timestamp and type of a cell",
-            needed: 9,
-            found: key.len() as u64,
-        })?;
-        let qualifier = take(&mut key, qualifier_len, "qualifier of a cell")?;
-        let timestamp = number(&mut key, 8, "timestamp of a cell", Buf::get_i64)?;
-        let kind = CellType::from_code(number(&mut key, 1, "type of a cell", Buf::get_u8)?)?;
-        let found = Cell {
-            row,
-            family,
-            qualifier,
-            timestamp,
-            kind,
-            value,
-        };
-        Ok((found, cell))
+    /// Passes over the next cell.
+    ///
+    /// # Errors
+    /// A length of no cell, or the end of the block.
+    pub fn pass_over(&mut self) -> Result<(), WireError> {
+        self.take_cell().map(drop)
     }
 
-    fn length(&mut self, what: &'static str) -> Result<usize, WireError> {
-        length(&mut self.block, what)
+    /// The bytes of the next cell behind its length.
+    fn take_cell(&mut self) -> Result<Bytes, WireError> {
+        let taken = self.take_delimited();
+        if taken.is_err() {
+            self.block.clear();
+        }
+        taken
+    }
+
+    fn take_delimited(&mut self) -> Result<Bytes, WireError> {
+        let total = length(&mut self.block, "length of a cell")?;
+        if total < REST_BYTES_MIN {
+            let (needed, found) = (REST_BYTES_MIN as u64, total as u64);
+            return Err(WireError::Truncated {
+                what: "cell",
+                needed,
+                found,
+            });
+        }
+        take(&mut self.block, total, "cell")
     }
 }
 
@@ -274,6 +257,35 @@ impl Iterator for CellReader {
     fn next(&mut self) -> Option<Self::Item> {
         (!self.block.is_empty()).then(|| self.read())
     }
+}
+
+/// The cell of these bytes, and those behind its value.
+fn parts(mut cell: Bytes) -> Result<(Cell, Bytes), WireError> {
+    let key_len = length(&mut cell, "length of a cell's key")?;
+    let value_len = length(&mut cell, "length of a cell's value")?;
+    let mut key = take(&mut cell, key_len, "key of a cell")?;
+    let value = take(&mut cell, value_len, "value of a cell")?;
+    let row_len = number(&mut key, 2, "length of a row", Buf::get_u16)?;
+    let row = take(&mut key, usize::from(row_len), "row of a cell")?;
+    let family_len = number(&mut key, 1, "length of a family", Buf::get_u8)?;
+    let family = take(&mut key, usize::from(family_len), "family of a cell")?;
+    let qualifier_len = key.len().checked_sub(9).ok_or(WireError::Truncated {
+        what: "timestamp and type of a cell",
+        needed: 9,
+        found: key.len() as u64,
+    })?;
+    let qualifier = take(&mut key, qualifier_len, "qualifier of a cell")?;
+    let timestamp = number(&mut key, 8, "timestamp of a cell", Buf::get_i64)?;
+    let kind = CellType::from_code(number(&mut key, 1, "type of a cell", Buf::get_u8)?)?;
+    let found = Cell {
+        row,
+        family,
+        qualifier,
+        timestamp,
+        kind,
+        value,
+    };
+    Ok((found, cell))
 }
 
 fn length(bytes: &mut Bytes, what: &'static str) -> Result<usize, WireError> {
