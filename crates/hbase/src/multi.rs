@@ -17,7 +17,7 @@ use crate::get::{Found, Lookup, region_and_schema};
 use crate::meta_table;
 use crate::mutate::{PlainRows, converter, converter_at, is_plain, operate, other_row, write, written};
 use crate::mutations::{self, Converter, RowChange};
-use crate::pace::{Pace, ROW_UNITS};
+use crate::pace::{CELL_UNITS, Pace, ROW_UNITS};
 use crate::region_cache::Opened;
 use crate::regions::{self, Region};
 use crate::row_memory::{BATCH_BYTES, RowMemory};
@@ -51,17 +51,18 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let mut results = Results::default();
     let mut response = MultiResponse::default();
     let (of_request, nonce_group) = (request.condition.is_some(), request.nonce_group);
+    let mut pace = Pace::new(&shared.env);
     for actions in with_condition(request)? {
         let is_atomic = actions.atomic() || actions.condition.is_some();
         let has_space = if is_atomic { results.check_space() } else { Ok(()) };
         let result = match has_space.and_then(|()| open_region(shared, call, &actions)) {
             Err(failure) => {
-                skip_cells(&actions, &mut cells)?;
+                skip_cells(&actions, &mut cells, &mut pace).await?;
                 Err(failure)
             }
             Ok((region, schema)) if is_atomic => {
                 let converter = converter(shared, call, &schema, nonce_group);
-                let changes = convert_all(&converter, &actions, &mut cells)?;
+                let changes = convert_all(&converter, &actions, &mut cells, &mut pace).await?;
                 let done = atomic(shared, (&region, &schema), actions.condition.as_ref(), changes).await;
                 done.map(|(result, bytes)| {
                     results.count_written(call, bytes);
@@ -79,7 +80,7 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
                     search: FamilySearch::default(),
                     units: 0,
                 };
-                Ok(part.independent(actions, &mut cells).await?)
+                Ok(part.independent(actions, &mut cells, &mut pace).await?)
             }
         };
         if is_atomic && let Ok(result) = &result {
@@ -122,30 +123,34 @@ fn open_region(shared: &Shared, call: &Call, actions: &PackedRegionAction) -> Ou
 }
 
 /// Passes over the cells of actions that are not carried out.
-fn skip_cells(actions: &PackedRegionAction, cells: &mut CellReader) -> Outcome<()> {
+async fn skip_cells(actions: &PackedRegionAction, cells: &mut CellReader, pace: &mut Pace<'_>) -> Outcome<()> {
     for action in actions.actions() {
         let count = action?.mutation.and_then(|mutation| mutation.associated_cell_count);
         for _ in 0..count.unwrap_or(0) {
-            cells.read()?;
+            cells.pass_over()?;
+            pace.spend(1).await;
         }
+        pace.spend(2 * CELL_UNITS).await;
     }
     Ok(())
 }
 
 /// Converts the mutations of a region, all before one may fail, since their cells must leave the block. Fails where the place of later
 /// cells is not known: at bytes that are no action.
-fn convert_all(
+async fn convert_all(
     converter: &Converter<'_>,
     actions: &PackedRegionAction,
     cells: &mut CellReader,
+    pace: &mut Pace<'_>,
 ) -> Outcome<Vec<Outcome<RowChange>>> {
     let mut changes = Vec::with_capacity(actions.action.len());
     let mut search = FamilySearch::default();
     for action in actions.actions() {
         changes.push(match action?.mutation {
-            Some(mutation) => converter.convert(mutation, cells, &mut search),
+            Some(mutation) => converter.convert(mutation, cells, &mut search, pace).await,
             None => Err(Failure::do_not_retry("Atomic put and/or delete only, not a Get")),
         });
+        pace.spend(2 * CELL_UNITS).await;
     }
     Ok(changes)
 }
@@ -284,14 +289,14 @@ impl Part<'_> {
         &mut self,
         actions: PackedRegionAction,
         cells: &mut CellReader,
+        pace: &mut Pace<'_>,
     ) -> Outcome<RegionActionResult> {
         let mut result = RegionActionResult::default();
         let mut writes = Writes::default();
-        let mut pace = Pace::new(&self.shared.env);
         for action in actions.actions() {
             let action = action?;
             let index = action.index;
-            let outcome = self.one(action, cells, &mut writes, &mut result).await;
+            let outcome = self.one(action, cells, (&mut writes, &mut result), pace).await;
             pace.spend(ROW_UNITS.saturating_add(std::mem::take(&mut self.units)))
                 .await;
             let outcome = match outcome {
@@ -311,8 +316,8 @@ impl Part<'_> {
         &mut self,
         action: Action,
         cells: &mut CellReader,
-        writes: &mut Writes,
-        result: &mut RegionActionResult,
+        (writes, result): (&mut Writes, &mut RegionActionResult),
+        pace: &mut Pace<'_>,
     ) -> Outcome<Option<RowResult>> {
         if let Some(get) = &action.get {
             return self.get(get).await.map(Some);
@@ -324,7 +329,7 @@ impl Part<'_> {
         let now = writes.0.last().and_then(|group| group.rows.now());
         let now = now.unwrap_or_else(|| times::now(&self.schema, self.shared.env.wall_micros()));
         let converter = converter_at(now, self.call, &self.schema, self.nonce_group);
-        let change = converter.convert(mutation, cells, &mut self.search)?;
+        let change = converter.convert(mutation, cells, &mut self.search, pace).await?;
         self.region.check_row(&change.row, "batch")?;
         self.region.check_cells(&self.schema, &change)?;
         if is_plain(&change) {

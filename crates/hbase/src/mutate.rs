@@ -8,6 +8,7 @@ use crate::front_end::Shared;
 use crate::get::region_and_schema;
 use crate::meta_table;
 use crate::mutations::{Converter, RowChange};
+use crate::pace::Pace;
 use crate::regions;
 use crate::selection::FamilySearch;
 use crate::times;
@@ -154,7 +155,9 @@ pub(crate) async fn mutate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
     let mut cells = call.cells()?;
     let row = request.mutation.row.clone().unwrap_or_default();
     let converter = converter(shared, call, &schema, request.nonce_group);
-    let change = converter.convert(request.mutation, &mut cells, &mut FamilySearch::default());
+    let (mut search, mut pace) = (FamilySearch::default(), Pace::new(&shared.env));
+    // Boxed: it would make the future of every call larger.
+    let change = Box::pin(converter.convert(request.mutation, &mut cells, &mut search, &mut pace)).await;
     let condition = match &request.condition {
         Some(given) if given.row != row => return Err(other_row()),
         Some(given) => Some(condition(shared, &schema, given)?),

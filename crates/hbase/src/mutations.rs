@@ -3,6 +3,7 @@
 //! The cells of a mutation are in its message or in the request's cell block. Both become the same steps.
 
 use crate::failure::{Failure, Outcome};
+use crate::pace::{CELL_UNITS, Pace};
 use crate::selection::{FamilySearch, times as times_of};
 use crate::times;
 use bytes::Bytes;
@@ -86,13 +87,14 @@ fn durability(given: Option<i32>) -> Option<Durability> {
 
 impl Converter<'_> {
     /// Converts a mutation. Its cells are taken from `cells` if it says that they are there. Mutations of one table share a search.
-    pub fn convert(
+    pub async fn convert(
         &self,
         proto: MutationProto,
         cells: &mut CellReader,
         search: &mut FamilySearch,
+        pace: &mut Pace<'_>,
     ) -> Outcome<RowChange> {
-        let parts = self.parts(&proto, cells, search)?;
+        let parts = self.parts(&proto, cells, search, pace).await?;
         let kind = proto.mutate_type.and_then(|number| MutationType::try_from(number).ok());
         let kind = kind.ok_or_else(|| Failure::do_not_retry("a mutation without a type"))?;
         let row = proto.row.clone().unwrap_or_default();
@@ -192,27 +194,20 @@ impl Converter<'_> {
         Some(RequestToken::Nonce { group, nonce })
     }
 
-    fn parts(&self, proto: &MutationProto, cells: &mut CellReader, search: &mut FamilySearch) -> Outcome<Vec<Part>> {
-        let count = usize::try_from(proto.associated_cell_count.unwrap_or(0)).unwrap_or(0);
-        let mut parts = Ok(Vec::new());
-        // All cells of the mutation leave the block, so that the next mutation finds its own.
-        for _ in 0..count {
-            let cell = cells.read()?;
-            let Ok(so_far) = &mut parts else {
-                continue;
-            };
-            match self.part_of_block(proto, cell, search) {
-                Ok(part) => so_far.push(part),
-                Err(failure) => parts = Err(failure),
-            }
-        }
-        let mut parts = parts?;
+    async fn parts(
+        &self,
+        proto: &MutationProto,
+        cells: &mut CellReader,
+        search: &mut FamilySearch,
+        pace: &mut Pace<'_>,
+    ) -> Outcome<Vec<Part>> {
+        let mut parts = self.parts_of_block(proto, cells, search, pace).await?;
         let is_delete = proto.mutate_type == Some(MutationType::Delete as i32);
         for column in &proto.column_value {
             let family = search.find(self.schema, &column.family, self.memory)?;
             for value in &column.qualifier_value {
                 if value.tags.as_ref().is_some_and(|tags| !tags.is_empty()) {
-                    return Err(Failure::not_served("a cell with tags"));
+                    return Err(tagged());
                 }
                 parts.push(Part {
                     family,
@@ -221,9 +216,34 @@ impl Converter<'_> {
                     kind: kind_of(value.delete_type, is_delete),
                     value: value.value.clone().unwrap_or_default(),
                 });
+                pace.spend(CELL_UNITS).await;
             }
         }
         Ok(parts)
+    }
+
+    /// The mutation's cells of the block. All of them leave it, also after one that is refused, so that the next mutation finds its own.
+    async fn parts_of_block(
+        &self,
+        proto: &MutationProto,
+        cells: &mut CellReader,
+        search: &mut FamilySearch,
+        pace: &mut Pace<'_>,
+    ) -> Outcome<Vec<Part>> {
+        let mut parts = Ok(Vec::new());
+        for _ in 0..proto.associated_cell_count.unwrap_or(0) {
+            match &mut parts {
+                Ok(so_far) => match self.part_of_block(proto, cells, search) {
+                    Ok(part) => so_far.push(part),
+                    Err(failure) => parts = Err(failure),
+                },
+                // The count may be far above that of the cells.
+                Err(_) if cells.pass_over().is_err() => break,
+                Err(_) => {}
+            }
+            pace.spend(CELL_UNITS).await;
+        }
+        parts
     }
 
     /// Refuses values for families of aggregates, which have sums of the Bigtable API and no others. They can be deleted.
@@ -240,7 +260,11 @@ impl Converter<'_> {
         }
     }
 
-    fn part_of_block(&self, proto: &MutationProto, cell: Cell, search: &mut FamilySearch) -> Outcome<Part> {
+    fn part_of_block(&self, proto: &MutationProto, cells: &mut CellReader, search: &mut FamilySearch) -> Outcome<Part> {
+        let (cell, tags) = cells.read_with_tags()?;
+        if !tags.is_empty() {
+            return Err(tagged());
+        }
         if proto.row.as_ref().is_some_and(|row| *row != cell.row) {
             return Err(Failure::do_not_retry("a cell of another row than its mutation"));
         }
@@ -371,6 +395,10 @@ impl Converter<'_> {
         };
         parts.into_iter().map(rule).collect()
     }
+}
+
+fn tagged() -> Failure {
+    Failure::not_served("a cell with tags")
 }
 
 /// Refuses parts that are longer than a cell may have: one mutation of a batch, and not the others of its tablet.

@@ -8,6 +8,9 @@ const UNITS_MAX: usize = 10_000;
 /// Work of a single-row read or of a mutation that needs no I/O.
 pub(crate) const ROW_UNITS: usize = 150;
 
+/// Work of one cell of a request: it is taken out of its block, and its family is found.
+pub(crate) const CELL_UNITS: usize = 5;
+
 /// Counts the work of one call. A unit takes about 50 ns: one filter judges one cell, or 64 bytes are compressed.
 pub(crate) struct Pace<'a> {
     env: &'a Env,

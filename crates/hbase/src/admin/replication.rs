@@ -20,6 +20,7 @@ use crate::front_end::Shared;
 use crate::mutate::write;
 use crate::mutations::Converter;
 use crate::names::{self, SYSTEM_NAMESPACE};
+use crate::pace::{CELL_UNITS, Pace};
 use crate::selection::FamilySearch;
 use crate::times;
 use bytes::Bytes;
@@ -48,8 +49,9 @@ pub(super) async fn replicate(shared: &Shared, call: &Call) -> Outcome<Reply> {
     let request: ReplicateWalEntryRequest = call.message("ReplicateWALEntryRequest")?;
     let mut cells = call.cells()?;
     let mut tables: BTreeMap<TableName, Rows> = BTreeMap::new();
+    let mut pace = Pace::new(&shared.env);
     for entry in &request.entry {
-        take(shared, entry, &mut cells, &mut tables)?;
+        take(shared, entry, &mut cells, &mut tables, &mut pace).await?;
     }
     for Rows { schema, rows, .. } in tables.into_values() {
         let results = write(shared, &schema, rows.into(), Some(Durability::Sync)).await?;
@@ -59,16 +61,18 @@ pub(super) async fn replicate(shared: &Shared, call: &Call) -> Outcome<Reply> {
 }
 
 /// Takes the cells of an entry out of the block, and adds them to the rows of its table.
-fn take(
+async fn take(
     shared: &Context,
     entry: &WalEntry,
     cells: &mut CellReader,
     tables: &mut BTreeMap<TableName, Rows>,
+    pace: &mut Pace<'_>,
 ) -> Outcome<()> {
     if !entry.key_value_bytes.is_empty() {
         return Err(Failure::not_served("a replicated entry with its cells in the message"));
     }
     let table = names::from_text(&entry.key.table_name)?;
+    pace.spend(CELL_UNITS).await;
     for _ in 0..entry.associated_cell_count.unwrap_or(0) {
         let (cell, tags) = cells.read_with_tags()?;
         if cell.family == EVENTS {
@@ -84,6 +88,7 @@ fn take(
             };
             rows.add(shared, cell, tags)?;
         }
+        pace.spend(2 * CELL_UNITS).await;
     }
     Ok(())
 }
@@ -136,5 +141,55 @@ impl Rows {
             }),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_service::{Client, Model, count_turns, failure};
+    use bytes::BytesMut;
+    use stele_memory::Pool;
+    use stele_wire::cell::{CellRef, CellType};
+    use stele_wire::messages::{ADMIN_SERVICE, ConnectionHeader, ReplicateWalEntryRequest, WalEntry, WalKey};
+
+    #[tokio::test]
+    async fn entries_of_many_cells_let_other_calls_run() {
+        let model = Model::new(&[""]);
+        let front_end = model.front_end(&Pool::default());
+        let header = ConnectionHeader {
+            service_name: Some(ADMIN_SERVICE.to_owned()),
+            ..ConnectionHeader::default()
+        };
+        let (mut client, _served) = Client::open(&front_end, 16 << 20, &header).await;
+        let mut block = BytesMut::new();
+        for row in 0..50_000u32 {
+            let cell = CellRef {
+                row: &row.to_be_bytes(),
+                family: b"info",
+                qualifier: b"q",
+                timestamp: 7,
+                kind: CellType::Put,
+                value: b"v",
+            };
+            cell.encode(&mut block).unwrap();
+        }
+        let entry = WalEntry {
+            key: WalKey {
+                table_name: "t".into(),
+                ..WalKey::default()
+            },
+            associated_cell_count: Some(10_000),
+            ..WalEntry::default()
+        };
+        let request = ReplicateWalEntryRequest {
+            entry: vec![entry; 5],
+            ..ReplicateWalEntryRequest::default()
+        };
+        client.send("ReplicateWALEntry", &request, &block.freeze()).await;
+        let turns = count_turns();
+        let response = client.response().await;
+        assert!(response.header.exception.is_none(), "{}", failure(&response));
+        assert_eq!(model.mutations.lock().len(), 50_000);
+        assert!(turns.get() >= 40, "a pause every thousand cells; {} turns", turns.get());
     }
 }

@@ -10,6 +10,7 @@ use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
 use crate::mutate::{PlainRows, converter, is_plain};
 use crate::mutations::{self, RowChange};
+use crate::pace::Pace;
 use crate::regions::{self, Region};
 use crate::selection::FamilySearch;
 use bytes::Bytes;
@@ -37,9 +38,10 @@ pub(super) async fn serve(
     check_count("mutations", request.mutation_request.len(), ROWS_MAX)?;
     let converter = converter(shared, call, schema, None);
     let (mut cells, mut search) = (CellReader::new(Bytes::new()), FamilySearch::default());
+    let mut pace = Pace::new(&shared.env);
     let mut changes = Vec::with_capacity(request.mutation_request.len());
     for mutation in request.mutation_request {
-        let change = converter.convert(mutation, &mut cells, &mut search)?;
+        let change = converter.convert(mutation, &mut cells, &mut search, &mut pace).await?;
         region.check_row(&change.row, "mutation of several rows")?;
         region.check_cells(schema, &change)?;
         changes.push(change);

@@ -1,12 +1,12 @@
 //! Batches over a table in memory.
 
 use crate::test_service::{Client, Model, count_turns, failure, message};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use prost::Message;
 use std::sync::Arc;
 use stele_memory::{Part, Pool};
 use stele_types::schema::Family;
-use stele_types::{FamilyId, limits};
+use stele_types::{FamilyId, Mutation, limits};
 use stele_wire::cell::{CellRef, CellType};
 use stele_wire::exception;
 use stele_wire::messages::{
@@ -26,6 +26,100 @@ fn batch(model: &Arc<Model>, action: Vec<Action>) -> MultiRequest {
             ..RegionAction::default()
         }],
         ..MultiRequest::default()
+    }
+}
+
+/// A put of row `r` whose cells are in the cell block.
+fn put_of_block(index: u32, cells: i32) -> Action {
+    Action {
+        index: Some(index),
+        mutation: Some(MutationProto {
+            row: Some("r".into()),
+            mutate_type: Some(MutationType::Put as i32),
+            associated_cell_count: Some(cells),
+            ..MutationProto::default()
+        }),
+        ..Action::default()
+    }
+}
+
+/// A cell of row `r`.
+fn encoded_cell(qualifier: &str) -> BytesMut {
+    let cell = CellRef {
+        row: b"r",
+        family: b"info",
+        qualifier: qualifier.as_bytes(),
+        timestamp: 1,
+        kind: CellType::Put,
+        value: b"v",
+    };
+    let mut encoded = BytesMut::new();
+    cell.encode(&mut encoded).unwrap();
+    encoded
+}
+
+#[tokio::test]
+async fn a_put_whose_cell_cannot_be_read_is_refused_alone() {
+    let model = Model::new(&[""]);
+    let front_end = model.front_end(&Pool::default());
+    let (mut client, _served) = Client::connect(&front_end, 4 << 20, None).await;
+    let mut tagged = encoded_cell("tagged");
+    tagged[3] += 6;
+    tagged.extend_from_slice(&[0, 4, 0, 2, 8, 1]);
+    let mut of_unknown_type = encoded_cell("unknown");
+    let at = of_unknown_type.len() - 2;
+    of_unknown_type[at] = 77;
+    // Two cells for each put. The second one of a refused put leaves the block, too.
+    let parts = [
+        encoded_cell("a"),
+        encoded_cell("b"),
+        tagged,
+        encoded_cell("c"),
+        encoded_cell("d"),
+        of_unknown_type,
+        encoded_cell("e"),
+        encoded_cell("f"),
+    ];
+    let block = Bytes::from(parts.concat());
+    let request = batch(&model, (0..4).map(|index| put_of_block(index, 2)).collect());
+    client.send("Multi", &request, &block).await;
+    let found: MultiResponse = message(&client.response().await);
+    let results = &found.region_action_result[0].result_or_exception;
+    let refused = results.iter().filter(|result| result.exception.is_some());
+    let refused: Vec<(Option<u32>, String)> = refused
+        .map(|result| (result.index, result.exception.clone().unwrap().name))
+        .collect();
+    let class = stele_wire::exception::DO_NOT_RETRY.to_owned();
+    assert_eq!(refused, [(Some(1), class.clone()), (Some(2), class)], "{results:?}");
+    let mutations = model.mutations.lock();
+    let written = mutations.iter().map(|mutation| match mutation {
+        Mutation::Put { qualifier, .. } => qualifier.escape_ascii().to_string(),
+        other => unreachable!("another mutation: {other:?}"),
+    });
+    assert_eq!(written.collect::<String>(), "abef");
+}
+
+#[tokio::test]
+async fn cells_that_are_passed_over_let_other_calls_run() {
+    let model = Model::new(&[""]);
+    let front_end = model.front_end(&Pool::default());
+    let (mut client, _served) = Client::connect(&front_end, 16 << 20, None).await;
+    let block = Bytes::from(encoded_cell("q").repeat(100_000));
+    // An atomic batch is converted as a whole; that of an unknown region is passed over.
+    for is_known in [true, false] {
+        let mut request = batch(&model, (0..100).map(|index| put_of_block(index, 1_000)).collect());
+        request.region_action[0].atomic = Some(true);
+        if !is_known {
+            request.region_action[0].region.value = "unknown".into();
+        }
+        client.send("Multi", &request, &block).await;
+        let turns = count_turns();
+        let response = client.response().await;
+        let turns = turns.get();
+        let found: MultiResponse = message(&response);
+        let exception = found.region_action_result[0].exception.clone();
+        assert_eq!(exception.is_none(), is_known, "{exception:?}");
+        assert!(turns >= if is_known { 40 } else { 8 }, "{turns} turns");
     }
 }
 

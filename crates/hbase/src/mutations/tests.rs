@@ -1,10 +1,12 @@
 //! Mutations through the front end, over a table in memory.
 
 use super::{Converter, FamilySearch};
-use crate::test_service::{Client, Model, failure};
+use crate::pace::Pace;
+use crate::test_service::{Client, Model, count_turns, failure};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use stele_client::Step;
+use stele_env::tokio_env::TokioRuntime;
 use stele_memory::Pool;
 use stele_types::schema::Family;
 use stele_types::{FamilyId, Mutation, TimeUnit, Timestamp};
@@ -156,8 +158,8 @@ fn a_loaded_delete_of_a_version_is_at_one_time() {
 }
 
 /// A table may have thousands of families, and one put a cell of each, over and over.
-#[test]
-fn families_of_many_cells_are_not_scanned_for_each() {
+#[tokio::test]
+async fn families_of_many_cells_are_not_scanned_for_each() {
     let mut schema = Model::new(&[""]).schema.as_ref().clone();
     let template = schema.families.values().next().unwrap().clone();
     let family = |n: u32| Family {
@@ -191,9 +193,11 @@ fn families_of_many_cells_are_not_scanned_for_each() {
         ..MutationProto::default()
     };
     let mut search = FamilySearch::default();
-    let change = converter
-        .convert(put, &mut CellReader::new(block.freeze()), &mut search)
-        .unwrap();
-    assert_eq!(change.steps.len(), 100_000);
+    let env = TokioRuntime::current();
+    let (mut cells, mut pace) = (CellReader::new(block.freeze()), Pace::new(&env));
+    let turns = count_turns();
+    let change = converter.convert(put, &mut cells, &mut search, &mut pace).await;
+    assert_eq!(change.unwrap().steps.len(), 100_000);
+    assert!(turns.get() >= 25, "a pause every 2,000 cells; {} turns", turns.get());
     assert!((1..1_000_000).contains(&search.passed()), "{} names", search.passed());
 }
