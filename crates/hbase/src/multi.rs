@@ -30,6 +30,7 @@ use std::sync::Arc;
 use stele_client::Step;
 use stele_types::{Durability, FamilyId, TableSchema};
 use stele_wire::cell::CellReader;
+use stele_wire::exception;
 use stele_wire::messages::{
     Action, Condition, MultiResponse, MutationType, PackedMultiRequest, PackedRegionAction, RegionActionResult,
     ResultOrException, RowResult,

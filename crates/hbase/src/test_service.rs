@@ -575,7 +575,7 @@ impl Block {
     }
 
     /// Whether any value is left once the model has forgotten its rows.
-    pub fn is_held_without(self, model: &Model) -> bool {
+    pub fn held_without(self, model: &Model) -> bool {
         model.rows.lock().clear();
         drop(self.bytes);
         self.is_held.strong_count() > 0

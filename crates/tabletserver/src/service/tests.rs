@@ -113,7 +113,10 @@ async fn a_write_has_the_time_of_the_server_that_has_the_tablet() {
     let served = server.env().wall_micros();
     let early = served - 1_000_000;
     server.mutate(TABLETS[0], dated(early, false), None).await.unwrap();
-    assert!(newest().await.0 >= served, "another server may have had the tablet then");
+    assert!(
+        newest().await.0 >= served,
+        "another server may have had the tablet then"
+    );
     let before = server_timestamp(TimeUnit::Micros, 1, server.env().wall_micros());
     server.mutate(TABLETS[0], dated(1, true), None).await.unwrap();
     assert!(newest().await >= before);

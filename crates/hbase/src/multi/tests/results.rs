@@ -68,7 +68,7 @@ async fn results_are_reserved_and_hold_no_blocks() {
         let model = Model::new(&[""]);
         let block = Block::new(1 << 20);
         for cell in 0..1_000 {
-            model.put("r", &format!("q{cell}"), block.value(10));
+            model.put("r", &format!("q{cell:04}"), block.value(10));
         }
         model.writes.forget_permits(1_000);
         let front_end = model.front_end(&Pool::default());
@@ -83,7 +83,7 @@ async fn results_are_reserved_and_hold_no_blocks() {
         let used = front_end.shared.requests.used();
         let least = 1_000 * if codec.is_some() { 40 } else { 72 };
         assert!((2 * least..4 * least).contains(&used), "{used} with codec {codec:?}");
-        assert!(!block.is_held_without(&model), "the result is a copy");
+        assert!(!block.held_without(&model), "the result is a copy");
         model.writes.add_permits(1);
         let response = client.response().await;
         let found: MultiResponse = message(&response);

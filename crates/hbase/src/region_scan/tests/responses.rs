@@ -100,7 +100,7 @@ async fn few_rows_that_a_filter_leaves_do_not_hold_the_blocks_of_others() {
         request.number_of_rows = Some(2);
         let opened = client.call("Scan", &request).await;
         assert_eq!(values(&opened), 2_000);
-        assert_eq!(block.is_held_without(&model), is_held, "{page_size} of 100 rows");
+        assert_eq!(block.held_without(&model), is_held, "{page_size} of 100 rows");
         let mut request = next(&opened);
         request.number_of_rows = Some(100);
         let rest = client.call("Scan", &request).await;
