@@ -52,6 +52,10 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     let background = runtime("stele-background", cores.div_ceil(2))?;
     let loops = Arc::new(EventLoops::start(cores).context("starting event loops")?);
     let env = TokioRuntime::env(foreground.handle().clone(), background.handle().clone());
+    let env = match config.cluster {
+        Some(_) => env.with_common_clock(),
+        None => env,
+    };
     let outcome = foreground.block_on(serve(config, env, &loops));
     // Tasks that still run have nothing to save and must not delay the exit.
     background.shutdown_background();
@@ -69,11 +73,6 @@ async fn serve(config: &Config, env: Env, loops: &Arc<EventLoops>) -> anyhow::Re
     let facade = hbase::bind_facade(config).await?;
     let (bigtable_at, http_at) = (bigtable.local_addr()?, http.local_addr()?);
     let metrics = Metrics::new();
-    // Before any part takes a copy of the environment.
-    let env = match config.cluster {
-        Some(_) => env.with_common_clock(),
-        None => env,
-    };
     let (env, exporter) = otlp::start(config.traces.as_ref(), env, &bigtable_at.to_string(), &metrics)?;
     let security = Security::start(&config.security, &env, &metrics)?;
     let rights = config.security.access.as_ref();

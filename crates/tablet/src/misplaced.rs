@@ -30,8 +30,8 @@ pub struct Misplaced {
 }
 
 /// Finds the misplaced cells of a state. `files` gives the files of a group; `in_memtables` says whether frozen
-/// memtables of a group may have entries of a family, and `moved` names families of which they may because the schema that they are
-/// under has the families in the group.
+/// memtables of a group may have entries of a family. `moved` names families of which they may, because their schema has the
+/// families in the group.
 pub(crate) fn find<'a>(
     schema: &TableSchema,
     other_families: &[(GroupId, FamilyRanges)],

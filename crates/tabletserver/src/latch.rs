@@ -205,8 +205,8 @@ impl RowLatches {
             .then(|| self.latched(What::Shared(stripe)))
     }
 
-    /// Latches rows for a plain write. While a read-modify-write has one of them, which may take as long as a read of a large row, the
-    /// others stay free: another read-modify-write of one of these would wait, and all plain writes behind it.
+    /// Latches rows for a plain write. A read-modify-write may have one of them for as long as a read of a large row takes. The others
+    /// stay free meanwhile: another read-modify-write of one of these would wait, and all plain writes behind it.
     pub async fn share<'a>(self: &Arc<Self>, rows: impl Iterator<Item = &'a [u8]>) -> Latched {
         let wanted = stripes_of(rows);
         for _ in 0..ATTEMPTS_MAX {
@@ -276,6 +276,10 @@ impl Latched {
     pub(crate) fn note_given(&self, wall_micros: i64) {
         let note = |stripe: usize| {
             self.latches.given[stripe].fetch_max(wall_micros, Ordering::Relaxed);
+            debug_assert!(
+                !self.latches.stripes[stripe].is_shared(),
+                "a time is noted while nobody else has the stripe"
+            );
         };
         match &self.what {
             What::Owned(stripe) => note(*stripe),

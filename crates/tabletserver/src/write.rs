@@ -324,8 +324,8 @@ fn batch_of(rows: &RowWrites, size: &WriteSize) -> Batch {
     builder.finish()
 }
 
-/// The rows with the time of now, if the time of a server that they have is too old: a read-modify-write has given a later one since,
-/// and has not seen them; or the tablet was on another server then, which may have given later ones.
+/// The rows with the time of now, if the time of a server that they have is too old. A read-modify-write may have given a later one
+/// since, without having seen them. Or the tablet was on another server then, which may have given later ones.
 fn dated(served: &Served, latched: &Latched, rows: &RowWrites) -> Option<RowWrites> {
     let time = rows.server_time()?;
     let newest = latched.newest_given().max(served.since_micros);
@@ -336,6 +336,7 @@ fn dated(served: &Served, latched: &Latched, rows: &RowWrites) -> Option<RowWrit
     if time.at >= stamp(newest) {
         return None;
     }
+    debug_assert!(newest > i64::MIN, "a tablet is served from some time on");
     let now = served.tablet.wall_micros();
     // After the clock was set back far, all writes would get the same time.
     let is_set_back = now < newest.saturating_sub(SET_BACK_MICROS_MAX);

@@ -1,7 +1,7 @@
 //! Writes without timestamps to a tablet that moves between servers whose wall clocks differ.
 //!
-//! The owner gives such a write its time. Of two writes one after the other, a read must find the second, whoever was the owner
-//! at either.
+//! The owner gives such a write its time. Of two writes one after the other, a read must find the second, also when
+//! the tablet has moved between them.
 
 use super::large::{LargeCluster, table_of};
 use super::node::{Node, SKEW_MICROS_MAX};

@@ -439,8 +439,8 @@ async fn a_tombstone_moves_along_with_its_family() {
     assert_eq!((families(&tablet, 0).len(), families(&tablet, 1).len()), (0, 0));
 }
 
-/// A tablet that learns of the move and of its end together: the catalog says no longer that the family has left a group, and all that
-/// was written to it is in a memtable of the former one.
+/// A tablet that learns of the move and of its end together. The catalog says no longer that the family has left a group, whose memtable
+/// has all its cells.
 #[tokio::test]
 async fn a_move_that_the_catalog_takes_for_ended_does_not_hide_memtables() {
     let schema = two_groups([GroupOptions::default(), GroupOptions::default()]);
