@@ -93,6 +93,10 @@ impl Waiting {
         }
         let mut copies = Bytes::from(bytes);
         for row in &mut self.rows {
+            // The place of the cells that were left out goes, too. `collect` would keep it.
+            let mut cells = Vec::with_capacity(row.cells.len());
+            cells.extend(row.cells.by_ref());
+            row.cells = cells.into_iter();
             row.row = copies.split_to(row.row.len());
             for cell in row.cells.as_mut_slice() {
                 cell.qualifier = copies.split_to(cell.qualifier.len());

@@ -37,8 +37,10 @@ use stele_storage::Storage;
 use stele_tablet::{Batch, BatchBuilder, WriteSize};
 use stele_types::{Durability, ErrorKind, RowWrites, TableSchema, TabletId};
 
-/// How far the clock may have been set back for times that writes wait for.
-const SET_BACK_MICROS_MAX: i64 = 1_000_000;
+/// How far the clock may have been set back since a read-modify-write gave a time, for later writes to get that time.
+const GIVEN_AHEAD_MICROS_MAX: i64 = 60_000_000;
+/// The same since the tablet is served here.
+const SERVED_AHEAD_MICROS_MAX: i64 = 1_000_000;
 
 /// How much memory a write takes, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -328,7 +330,11 @@ fn batch_of(rows: &RowWrites, size: &WriteSize) -> Batch {
 /// since, without having seen them. Or the tablet was on another server then, which may have given later ones.
 fn dated(served: &Served, latched: &Latched, rows: &RowWrites) -> Option<RowWrites> {
     let time = rows.server_time()?;
-    let newest = latched.newest_given().max(served.since_micros);
+    let now = served.tablet.wall_micros();
+    // After the clock was set back far, all writes would get the same time.
+    let within = |micros: i64, set_back: i64| Some(micros).filter(|micros| now >= micros.saturating_sub(set_back));
+    let given = within(latched.newest_given(), GIVEN_AHEAD_MICROS_MAX);
+    let newest = given.max(within(served.since_micros, SERVED_AHEAD_MICROS_MAX))?;
     let unit = served
         .tablet
         .with_schema(|schema| (schema.time_unit, schema.granularity));
@@ -336,11 +342,7 @@ fn dated(served: &Served, latched: &Latched, rows: &RowWrites) -> Option<RowWrit
     if time.at >= stamp(newest) {
         return None;
     }
-    debug_assert!(newest > i64::MIN, "a tablet is served from some time on");
-    let now = served.tablet.wall_micros();
-    // After the clock was set back far, all writes would get the same time.
-    let is_set_back = now < newest.saturating_sub(SET_BACK_MICROS_MAX);
-    (!is_set_back).then(|| rows.at_server_time(stamp(now.max(newest))))
+    Some(rows.at_server_time(stamp(now.max(newest))))
 }
 
 /// The guard of a tablet whose gate is shared.

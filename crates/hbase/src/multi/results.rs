@@ -58,7 +58,12 @@ impl Results {
     pub fn add(&mut self, call: &Call, schema: &TableSchema, mut found: Found) -> Outcome<RowResult> {
         let bytes = call.client.cells.result_bytes(schema, &found.row);
         if call.memory.try_grow(COPIES * bytes).is_err() {
-            return Err(self.refuse());
+            // A client repeats a batch without results. So the first one needs less, as the answer of a single Get does.
+            if self.bytes > 0 || call.memory.try_grow(bytes).is_err() {
+                return Err(self.refuse());
+            }
+            let _ = call.memory.grow((COPIES - 1) * bytes);
+            self.lacks_memory = true;
         }
         self.bytes += bytes;
         let result = found.result(call, schema);
@@ -90,7 +95,9 @@ impl Results {
 
     /// The response of the call.
     pub fn reply(self, call: &Call, response: &MultiResponse) -> Outcome<Reply> {
-        let reply = call.reply_after(response, &self.cells.freeze(), self.before)?;
+        // The copy of the cells that are compressed is the second of those that are reserved, so the results do not fail for want of it.
+        let before = if self.bytes > 0 { Before::Changes } else { self.before };
+        let reply = call.reply_after(response, &self.cells.freeze(), before)?;
         // One copy is left.
         let others = (COPIES - 1) * self.bytes;
         call.memory.shrink_to(call.memory.counted().saturating_sub(others));

@@ -4,7 +4,7 @@ use stele_catalog::CatalogView;
 use stele_client::{ServiceError, ServiceResult, SnapshotName};
 use stele_types::{ErrorKind, FamilyId, TableSchema};
 
-/// Most snapshots of clients at one time: nine hundred tables with ten each. A start reads the lists of all of them. Tables that are
+/// Most snapshots of clients at one time, of all namespaces: nine hundred tables with ten each. A start reads the lists of all of them. Tables that are
 /// kept have a limit of their own.
 pub(crate) const SNAPSHOTS_MAX: usize = 9_000;
 
@@ -22,12 +22,13 @@ pub(super) fn check_new_name(name: &SnapshotName, front_end_data: &[u8]) -> Serv
 }
 
 /// Refuses another snapshot where there is no place. A namespace may have as many snapshots as places are left, so none takes the
-/// last ones from the others: alone it may have half.
+/// last ones from the others. In any case it may have its part of all places: all of them if there is no other namespace.
 pub(crate) fn check_place(view: &CatalogView, namespace: &str) -> ServiceResult<()> {
     let of_clients = || view.snapshots.values().filter(|entry| entry.kept.is_none());
     let own = of_clients().filter(|entry| entry.name.0 == namespace).count();
     let left = SNAPSHOTS_MAX.saturating_sub(of_clients().count());
-    if own < left {
+    let namespaces = view.namespaces.len().max(1);
+    if own < left || (left > 0 && own < SNAPSHOTS_MAX / namespaces) {
         return Ok(());
     }
     let message = match left {
