@@ -196,12 +196,20 @@ fn check_new(root: &Path, make: bool, kind: Kind) -> anyhow::Result<()> {
     };
     for entry in entries {
         let name = entry?.file_name();
-        let is_tmp = name == "tmp" && std::fs::read_dir(root.join("tmp"))?.next().is_none();
+        let is_tmp = name == "tmp" && has_only_unfinished(&root.join("tmp"))?;
         if name != "LOCK" && name != "lost+found" && !is_tmp {
             return Err(foreign(kind, &name.to_string_lossy()));
         }
     }
     Ok(())
+}
+
+/// Whether a folder has no files but those that a write left unfinished, whose names are numbers. They are deleted when the place is
+/// opened.
+fn has_only_unfinished(tmp: &Path) -> std::io::Result<bool> {
+    let names: std::io::Result<Vec<_>> = std::fs::read_dir(tmp)?.map(|entry| Ok(entry?.file_name())).collect();
+    let is_number = |name: &std::ffi::OsString| name.to_str().is_some_and(|name| name.parse::<u64>().is_ok());
+    Ok(names?.iter().all(is_number))
 }
 
 /// A prefix without a format must be new: it may hold only the keys of an interrupted first use. Keys of another place must not be
@@ -302,6 +310,13 @@ mod tests {
         assert!(
             folder.path().join("home/tmp/mine").exists(),
             "a foreign folder is not touched"
+        );
+        std::fs::create_dir_all(folder.path().join("cut-off/tmp")).unwrap();
+        std::fs::write(folder.path().join("cut-off/tmp/0"), "an unfinished put").unwrap();
+        assert_eq!(
+            refused(&path("cut-off"), true).await,
+            None,
+            "a first use that was cut off"
         );
         std::fs::create_dir(folder.path().join("data")).unwrap();
         std::fs::write(folder.path().join("data/FORMAT"), "stele-data 1\n").unwrap();
