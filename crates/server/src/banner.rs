@@ -144,7 +144,8 @@ mod tests {
 
     #[test]
     fn a_port_of_this_machine_alone_has_no_other_name() {
-        let text = banner_of(&["--cluster=etcd://e/c", "--data=s3://b/p", "--advertise=node-1"]);
+        let cluster = ["--cluster=etcd://e/c", "--data=s3://b/p", "--advertise=node-1"];
+        let text = banner_of(&[&cluster[..], &["--peer=0.0.0.0:7070", "--insecure"]].concat());
         assert!(text.contains("BIGTABLE_EMULATOR_HOST=127.0.0.1:8086"), "{text}");
     }
 }
