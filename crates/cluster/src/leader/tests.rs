@@ -45,13 +45,25 @@ async fn a_replacement_is_committed_although_the_record_of_an_old_tablet_is_left
     for (key, left_over) in records {
         world.put(key, left_over.value).await;
     }
+    // It may be a table with the old tablet.
+    let unreadable = "catalog/table/n/u".to_owned();
+    world.put(unreadable.clone(), bytes::Bytes::from_static(b"\x63")).await;
     world.env.sleep(Duration::from_secs(1)).await;
     assert!(local.catalog.owner_of(OLD).is_some(), "its record is left over");
 
-    let report = local.report().await.expect("reported");
-    assert_eq!(report.prepared.len(), 1);
-    leader.undo_abandoned(&BTreeMap::from([(ServerId(1), Arc::new(report))]));
+    let undo = || async {
+        let report = local.report().await.expect("reported");
+        leader.undo_abandoned(&BTreeMap::from([(ServerId(1), Arc::new(report))]));
+        world.env.sleep(Duration::from_secs(1)).await;
+        local.server.prepared_replacements().len()
+    };
+    assert_eq!(undo().await, 1, "the leader waits until it knows all tables");
+    let delete = stele_coord::Txn {
+        conditions: Vec::new(),
+        writes: vec![stele_coord::Write::Delete { key: unreadable }],
+    };
+    let _ = world.coord.txn(delete).await.expect("deleted");
     world.env.sleep(Duration::from_secs(1)).await;
-    assert!(local.server.prepared_replacements().is_empty());
+    assert_eq!(undo().await, 0);
     assert!(local.server.served(NEW).is_ok(), "the catalog names it");
 }

@@ -115,6 +115,49 @@ async fn the_log_retains_nothing_for_a_record_that_no_table_names() {
     assert!(unknown().await.is_empty());
 }
 
+/// Its mark of the former epoch is gone, as the catalog names a newer owner: only the catalog says that the order is late.
+#[tokio::test(start_paused = true)]
+async fn a_late_order_to_open_a_tablet_is_refused_once_the_catalog_has_a_newer_owner() {
+    let world = World::new().await;
+    let (maker, member) = (world.follow(1).await, world.follow(2).await);
+    let made = maker.server.create_tablets(Arc::new(schema()), all_rows()).await;
+    made.expect("made");
+    let tables = Catalog::load(world.coord.clone()).await.expect("loaded");
+    tables.create_table(schema(), all_rows()).await.expect("created");
+    let of = |server, epoch| stele_assignment::Assignment {
+        owner: Some(Owner {
+            server: ServerId(server),
+            epoch: Epoch(epoch),
+        }),
+        ..stele_assignment::Assignment::default()
+    };
+    let mut seen = stele_assignment::Assignment::default();
+    for next in [of(2, 2), of(3, 3)] {
+        let change = Reassignment {
+            tablet: TABLET,
+            seen,
+            next: next.clone(),
+        };
+        assert_eq!(tables.reassign(&[change]).await.expect("changed"), 1);
+        seen = next;
+    }
+    world.env.sleep(Duration::from_secs(1)).await;
+    let open = async |epoch| {
+        let assignment = Assignment {
+            tablet: TABLET,
+            epoch: Epoch(epoch),
+            schema: Arc::new(schema()),
+            logs: Vec::new(),
+            streams: BTreeMap::new(),
+        };
+        let opened = member.open(vec![assignment]).await.remove(0);
+        opened.map_err(|(kind, _)| ErrorKind::of_number(kind))
+    };
+    assert_eq!(open(2).await, Err(ErrorKind::FailedPrecondition));
+    assert!(member.server.served(TABLET).is_err(), "it would have two servers");
+    assert_eq!(open(4).await, Ok(()), "the catalog here may be behind");
+}
+
 /// It would not open the tablet, say because its version does not know the files. Another server can have the tablet then.
 #[tokio::test(start_paused = true)]
 async fn a_tablet_that_is_to_leave_unopened_is_not_opened_any_more() {
