@@ -52,7 +52,7 @@ fn share(part: u64, all: u64, weight: u64) -> u64 {
     u64::try_from(part.checked_div(u128::from(all)).unwrap_or(0)).map_or(weight, |share| share.min(weight))
 }
 
-/// The cost of each server that may have tablets, with tablets that move counted at their target.
+/// The cost of each server that may get tablets, with tablets that move counted at their target.
 pub(crate) struct Costs {
     by_server: BTreeMap<ServerId, u64>,
 }
@@ -63,6 +63,11 @@ impl Costs {
         Costs {
             by_server: eligible.map(|id| (id, 0)).collect(),
         }
+    }
+
+    /// Whether a server may get tablets.
+    pub(crate) fn has(&self, server: ServerId) -> bool {
+        self.by_server.contains_key(&server)
     }
 
     /// A server got a tablet of this cost; nothing happens for a server that may have none.
@@ -77,11 +82,6 @@ impl Costs {
         if let Some(sum) = self.by_server.get_mut(&server) {
             *sum = sum.saturating_sub(cost);
         }
-    }
-
-    /// The cost of a server; `None` if it may have no tablets.
-    pub(crate) fn of(&self, server: ServerId) -> Option<u64> {
-        self.by_server.get(&server).copied()
     }
 
     /// All servers that may have tablets, with their costs.

@@ -7,7 +7,8 @@
 //! | that moves, and its owner has closed it or refuses to open it | its target, or a home if that is dead or drains |
 //! | that moves otherwise | `Close`, or `Stay` if the target is dead or drains |
 //! | of a draining owner | a move to a home, also if the owner cannot open it |
-//! | that its owner does not report under the epoch of the assignment | `Open` |
+//! | that its owner is unable to open | a move to a server that is not, if there is one |
+//! | that its owner does not report under the epoch of the assignment | `Open`, unless the next attempt is not due |
 //! | with former logs whose records are in files | `Forget` |
 //! | that a server reports, and another one owns | `Abandon`, for that server |
 
@@ -15,7 +16,7 @@ use crate::balance::{self, MOVES_PER_SERVER_MAX, Movable, SETTLED};
 use crate::cost::{Costs, Totals};
 use crate::homes::{self, LogPart, Replayed};
 use crate::order::Order;
-use crate::view::{Assignment, Owner, ServedState, Session, TabletView, View};
+use crate::view::{Assignment, Owner, Report, ServedState, Session, TabletView, View};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use stele_types::{ServerId, TabletId, stream_of};
@@ -45,7 +46,7 @@ struct Decision<'a> {
     costs: Costs,
     /// Tablets that need a server now.
     homeless: Vec<(u64, &'a TabletView)>,
-    /// Tablets of servers that drain.
+    /// Tablets of servers that drain, or are unable to open them.
     leaving: Vec<(u64, Owner, &'a TabletView)>,
     /// Tablets that may move for balance, by owner.
     movable: BTreeMap<ServerId, Vec<Movable>>,
@@ -79,7 +80,7 @@ impl<'a> Decision<'a> {
     }
 
     fn is_eligible(&self, server: ServerId) -> bool {
-        self.costs.of(server).is_some()
+        self.costs.has(server)
     }
 
     fn tablet(&mut self, tablet: &'a TabletView) {
@@ -124,15 +125,15 @@ impl<'a> Decision<'a> {
             .view
             .report(owner.server, tablet.id)
             .filter(|report| report.epoch == owner.epoch);
-        let is_eligible = self.is_eligible(to);
+        let is_ready = self.costs.has(to);
         match report.map(|report| report.state) {
-            Some(ServedState::Closed | ServedState::Unopened) if is_eligible => {
+            Some(ServedState::Closed | ServedState::Unopened) if is_ready => {
                 self.costs.add(to, cost);
                 self.assign(tablet, to);
             }
             Some(ServedState::Closed | ServedState::Unopened) => self.homeless.push((cost, tablet)),
             // Also if the owner reports nothing: it need not open the tablet for a move, and perhaps it cannot.
-            _ if is_eligible => {
+            _ if is_ready => {
                 self.costs.add(to, cost);
                 for server in [owner.server, to] {
                     *self.moves.entry(server).or_default() += 1;
@@ -163,8 +164,10 @@ impl<'a> Decision<'a> {
             // It was closed for a move that is called off.
             Some(ServedState::Closed | ServedState::Unopened) => self.homeless.push((cost, tablet)),
             None => {
-                self.open(tablet, owner);
-                if !self.is_eligible(owner.server) {
+                if !tablet.attempts.waits {
+                    self.open(tablet, owner);
+                }
+                if !self.is_eligible(owner.server) || tablet.attempts.unable.contains(&owner.server) {
                     self.leaving.push((cost, owner, tablet));
                 }
             }
@@ -245,8 +248,37 @@ impl<'a> Decision<'a> {
         .collect()
     }
 
+    /// Servers that a tablet shall not go to, if there is another: they were unable to open it, or have left it unopened.
+    fn avoided(&self, tablet: &TabletView) -> BTreeSet<ServerId> {
+        let mut avoided = tablet.attempts.unable.clone();
+        if let Some(owner) = tablet.assignment.owner {
+            let report = self.view.report(owner.server, tablet.id);
+            let is_unopened = |report: &Report| report.epoch == owner.epoch && report.state == ServedState::Unopened;
+            avoided.extend(report.filter(is_unopened).map(|_| owner.server));
+        }
+        avoided
+    }
+
+    /// The server with the least cost of those that may get a tablet.
+    fn cheapest(&self, may: impl Fn(ServerId) -> bool) -> Option<ServerId> {
+        let targets = self.costs.iter().filter(|(id, _)| may(*id));
+        targets.min_by_key(|(id, cost)| (*cost, *id)).map(|(id, _)| id)
+    }
+
     fn find_homes(&mut self) {
-        let (replayed, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.homeless)
+        let (choosy, homeless): (Vec<_>, Vec<_>) = std::mem::take(&mut self.homeless)
+            .into_iter()
+            .partition(|(_, tablet)| !self.avoided(tablet).is_empty());
+        // They are few, so each is looked at by itself.
+        for (cost, tablet) in choosy {
+            let avoided = self.avoided(tablet);
+            let other = self.cheapest(|id| !avoided.contains(&id));
+            if let Some(to) = other.or_else(|| self.cheapest(|_| true)) {
+                self.costs.add(to, cost);
+                self.assign(tablet, to);
+            }
+        }
+        let (replayed, others): (Vec<_>, Vec<_>) = homeless
             .into_iter()
             .partition(|(_, tablet)| !self.logs_of_next(tablet).is_empty());
         let by_id: BTreeMap<TabletId, &TabletView> = replayed
@@ -270,22 +302,23 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Moves tablets off servers that drain, a few at a time.
+    /// Moves tablets off servers that drain or are unable to open them, a few at a time.
     fn drain(&mut self) {
         let mut leaving = std::mem::take(&mut self.leaving);
         // The costliest first, while the targets still differ.
         leaving.sort_by_key(|&(cost, _, tablet)| (Reverse(cost), tablet.id));
         for (cost, owner, tablet) in leaving {
-            let is_busy = |id: &ServerId| self.moves.get(id).copied().unwrap_or(0) >= MOVES_PER_SERVER_MAX;
-            if is_busy(&owner.server) {
+            let is_free = |id: ServerId| self.moves.get(&id).copied().unwrap_or(0) < MOVES_PER_SERVER_MAX;
+            if !is_free(owner.server) {
                 continue;
             }
-            let target = self
-                .costs
-                .iter()
-                .filter(|(id, _)| !is_busy(id))
-                .min_by_key(|(id, cost)| (*cost, *id));
-            let Some((to, _)) = target else { return };
+            let Some(any) = self.cheapest(is_free) else { return };
+            let able = self.cheapest(|id| is_free(id) && !tablet.attempts.unable.contains(&id));
+            // The tablet must leave a server that drains.
+            let must_leave = !self.is_eligible(owner.server);
+            let Some(to) = able.or_else(|| must_leave.then_some(any)) else {
+                continue;
+            };
             self.costs.add(to, cost);
             for server in [owner.server, to] {
                 *self.moves.entry(server).or_default() += 1;

@@ -20,6 +20,7 @@
 //! Pure: no I/O and no clock. The caller passes the time as a duration since any fixed moment.
 #![forbid(unsafe_code)]
 
+mod attempts;
 mod balance;
 mod cost;
 mod decide;
@@ -29,8 +30,11 @@ mod sizes;
 mod suspicion;
 mod view;
 
+pub use attempts::Attempts;
 pub use decide::decide;
 pub use order::Order;
 pub use sizes::{MergeCandidate, limit_divisor, merges, splits_for_load};
 pub use suspicion::{Condemned, Suspicions};
-pub use view::{Assignment, LogState, Owner, Report, ServedState, ServerView, Session, TableView, TabletView, View};
+pub use view::{
+    Assignment, Attempted, LogState, Owner, Report, ServedState, ServerView, Session, TableView, TabletView, View,
+};

@@ -72,7 +72,7 @@ pub fn merges(table: &TableView, limit: u64, servers: usize, quiet: Duration) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::Assignment;
+    use crate::view::{Assignment, Attempted};
     use stele_types::TableId;
 
     const QUIET: Duration = Duration::from_secs(60);
@@ -84,6 +84,7 @@ mod tests {
             requests,
             unchanged_for,
             assignment: Assignment::default(),
+            attempts: Attempted::default(),
         }
     }
 

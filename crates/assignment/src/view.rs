@@ -1,6 +1,6 @@
 //! The input of a decision: the catalog, the sessions, and the reports of the servers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use stele_types::{Epoch, ServerId, TableId, TabletId};
 
@@ -94,6 +94,17 @@ pub struct TabletView {
     pub unchanged_for: Duration,
     /// Its assignment in the catalog.
     pub assignment: Assignment,
+    /// Failed attempts to open it.
+    pub attempts: Attempted,
+}
+
+/// Failed attempts to open a tablet ([`crate::Attempts`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attempted {
+    /// The next one is not due yet.
+    pub waits: bool,
+    /// Servers that were unable to open it a short time ago.
+    pub unable: BTreeSet<ServerId>,
 }
 
 /// A tablet's assignment in the catalog: the one source of truth.

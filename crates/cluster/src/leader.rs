@@ -26,7 +26,7 @@ use stele_client::{ServiceError, ServiceResult};
 use stele_coord::{Condition, Coord};
 use stele_peer::Probe;
 use stele_storage::Storage;
-use stele_types::{ErrorKind, ServerId};
+use stele_types::{ErrorKind, ServerId, TabletId};
 use view::Observed;
 
 /// Pause between two rounds, if nothing changes meanwhile.
@@ -67,7 +67,8 @@ pub(crate) struct Leader {
 /// The state at the last decision.
 #[derive(Default)]
 struct Decided {
-    at: Duration,
+    /// When the next decision is made at the latest.
+    until: Duration,
     /// The revision of the catalog, and the counts of changes that servers report.
     from: (u64, BTreeMap<ServerId, u64>),
     /// Whether there was nothing to do, and no server was silent.
@@ -118,6 +119,11 @@ impl Leader {
         self.reports.lock().clone()
     }
 
+    /// The last error of each tablet that its owner does not open.
+    pub(crate) fn errors(&self) -> BTreeMap<TabletId, String> {
+        self.observed.lock().attempts.errors()
+    }
+
     /// Leads until the term has ended.
     pub(crate) async fn lead(self: Arc<Self>, ended: TermEnd) {
         let mut changes = self.local.members.changes();
@@ -162,8 +168,9 @@ impl Leader {
         let orders = decide(&view, &condemned.dead);
         let prepared = reports.values().any(|report| !report.prepared.is_empty());
         let everybody = reports.len() == view.servers.len();
+        let due = self.observed.lock().attempts.next_due(now).unwrap_or(Duration::MAX);
         *self.decided.lock() = Decided {
-            at: now,
+            until: due.min(now + DECISION_INTERVAL),
             from: (revision, changes(&reports)),
             is_calm: orders.is_empty() && !prepared && everybody && coming.is_empty(),
         };
@@ -210,7 +217,7 @@ impl Leader {
         let decided = self.decided.lock();
         decided.is_calm
             && !prepared
-            && now.saturating_sub(decided.at) < DECISION_INTERVAL
+            && now < decided.until
             && decided.from == (self.local.catalog.applied(), changes(reports))
     }
 

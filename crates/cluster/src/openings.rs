@@ -77,6 +77,11 @@ impl Openings {
         Ok(calls)
     }
 
+    /// The tablets, in the order of the outcomes.
+    pub(crate) fn tablets(&self) -> Vec<TabletId> {
+        self.tablets.iter().map(|opening| opening.tablet).collect()
+    }
+
     /// The assignments. Tablets of one table share its schema.
     pub(crate) fn into_assignments(self) -> ServiceResult<Vec<Assignment>> {
         let Openings { schemas, tablets } = self;

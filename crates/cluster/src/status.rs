@@ -15,6 +15,7 @@ pub(crate) fn status(leader: &Leader) -> ClusterStatus {
         tablets.map(|tablet| ((*server, tablet.tablet, tablet.epoch), tablet))
     });
     let listed: HashMap<_, _> = listed.collect();
+    let errors = leader.errors();
     let mut counts: BTreeMap<ServerId, usize> = BTreeMap::new();
     let mut tablets = Vec::new();
     for (name, table) in &catalog.tables {
@@ -40,7 +41,10 @@ pub(crate) fn status(leader: &Leader) -> ClusterStatus {
                         false => format!("the log of server {} to be sealed", owner.server),
                     }
                 }
-                (Some(owner), None, _) => format!("server {} to open it", owner.server),
+                (Some(owner), None, _) => match errors.get(&tablet.id) {
+                    Some(error) => format!("server {} to open it, which failed: {error}", owner.server),
+                    None => format!("server {} to open it", owner.server),
+                },
                 (_, Some(TabletState::Opening), _) => "the replay of logs".to_owned(),
                 (_, Some(TabletState::Closed | TabletState::Unopened), _) => "its next server".to_owned(),
                 (_, _, Some(to)) => format!("flushes before it moves to server {to}"),

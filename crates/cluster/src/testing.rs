@@ -30,7 +30,7 @@ use stele_coord::{Coord, CoordError, EmbeddedCoord, Session, Txn, TxnOutcome, Ve
 use stele_env::metrics::Metrics;
 use stele_env::network::Connection;
 use stele_env::{BlockingWork, Env, Priority, Runtime};
-use stele_peer::PeerServer;
+use stele_peer::{ControlService, PeerServer};
 use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_storage::memory::MemoryStorage;
@@ -232,8 +232,13 @@ impl World {
 
     /// A server that follows the coordinator.
     pub(crate) async fn follow(&self, server: u32) -> Arc<Local> {
+        self.follow_over(server, self.data.clone()).await
+    }
+
+    /// The same with this storage of the tablets.
+    pub(crate) async fn follow_over(&self, server: u32, data: Arc<dyn Storage>) -> Arc<Local> {
         let roots = SharedRoots {
-            data: self.data.clone(),
+            data,
             log: MemoryStorage::new(),
             sealed: self.roots.clone(),
             moments: None,
@@ -255,14 +260,19 @@ impl World {
 
     /// Has a server answer others.
     pub(crate) fn serve(&self, server: u32, local: &Arc<Local>) {
-        let own = members::identity(CLUSTER, ServerId(server));
-        let tablets: Arc<dyn TabletService> = local.server.clone();
         let control = Control {
             local: local.clone(),
             forwarded: None,
         };
+        self.serve_by(server, local, Arc::new(control));
+    }
+
+    /// The same with answers by another service.
+    pub(crate) fn serve_by(&self, server: u32, local: &Arc<Local>, control: Arc<dyn ControlService>) {
+        let own = members::identity(CLUSTER, ServerId(server));
+        let tablets: Arc<dyn TabletService> = local.server.clone();
         let peers = PeerServer::new(self.env.clone(), local.server.pool(), own, tablets);
-        let peers = peers.with_control(Arc::new(control));
+        let peers = peers.with_control(control);
         self.listening
             .lock()
             .insert(format!("server-{server}"), Arc::new(peers));

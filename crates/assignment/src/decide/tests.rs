@@ -4,7 +4,7 @@ mod model;
 
 use super::*;
 use crate::suspicion::Suspicions;
-use crate::view::{LogState, Report, ServerView, TableView};
+use crate::view::{Attempted, LogState, Report, ServerView, TableView};
 use model::Model;
 use proptest::prelude::*;
 use std::slice;
@@ -26,6 +26,7 @@ fn fresh(servers: u32, tablets: u64) -> View {
         requests: 10,
         unchanged_for: SETTLED,
         assignment: Assignment::default(),
+        attempts: Attempted::default(),
     };
     View {
         servers: (1..=servers).map(|id| (ServerId(id), server.clone())).collect(),
@@ -220,6 +221,74 @@ fn a_tablet_moves_from_an_owner_that_cannot_open_it() {
     assert_eq!(decide(&view, &dead(&[])), [assign(&view)]);
     view.tables[0].tablets[0].assignment.moving_to = None;
     assert_eq!(decide(&view, &dead(&[])), [assign(&view)], "the move is called off");
+}
+
+/// Three servers; the first owns a tablet, and has not opened it.
+fn unopened() -> (View, Owner) {
+    let mut view = fresh(3, 1);
+    let owner = Owner {
+        server: ServerId(1),
+        epoch: Epoch(3),
+    };
+    view.tables[0].tablets[0].assignment.owner = Some(owner);
+    (view, owner)
+}
+
+#[test]
+fn the_next_attempt_to_open_a_tablet_waits_until_it_is_due() {
+    let (mut view, owner) = unopened();
+    view.tables[0].tablets[0].attempts.waits = true;
+    assert_eq!(decide(&view, &dead(&[])), []);
+    view.tables[0].tablets[0].attempts.waits = false;
+    let open = Order::Open {
+        tablet: TabletId(1),
+        owner,
+        logs: Vec::new(),
+    };
+    assert_eq!(decide(&view, &dead(&[])), [open]);
+}
+
+/// The servers that the orders for a view move the tablet to, or give it to.
+fn targets(view: &View, of_dead: &[u32]) -> Vec<u32> {
+    let target = |order: &Order| match order {
+        Order::Move { to, .. } | Order::Assign { to, .. } => Some(to.0),
+        _ => None,
+    };
+    decide(view, &dead(of_dead)).iter().filter_map(target).collect()
+}
+
+#[test]
+fn a_tablet_leaves_servers_that_are_unable_to_open_it_as_long_as_there_are_others() {
+    let (mut view, _) = unopened();
+    view.tables[0].tablets[0].attempts.waits = true;
+    let unable = |view: &mut View, servers: &[u32]| view.tables[0].tablets[0].attempts.unable = dead(servers);
+    unable(&mut view, &[2, 3]);
+    assert_eq!(targets(&view, &[]), [0_u32; 0], "its owner may be able");
+    unable(&mut view, &[1, 2]);
+    assert_eq!(targets(&view, &[]), [3]);
+    unable(&mut view, &[1, 2, 3]);
+    assert_eq!(targets(&view, &[]), [0_u32; 0], "it is tried where it is");
+    view.servers.get_mut(&ServerId(1)).expect("it is there").draining = true;
+    assert_eq!(targets(&view, &[]), [2], "this one ends");
+}
+
+#[test]
+fn a_tablet_that_its_owner_left_unopened_goes_to_another_server() {
+    let (mut view, owner) = unopened();
+    let report = Report {
+        epoch: owner.epoch,
+        state: ServedState::Unopened,
+    };
+    let server = view.servers.get_mut(&owner.server).expect("it is there");
+    server.report.insert(TabletId(1), report);
+    // Another tablet makes the others cost more.
+    let other = fresh(1, 2).tables[0].tablets[1].clone();
+    view.tables[0].tablets.push(other);
+    serve(&mut view, 2, 2);
+    assert_eq!(targets(&view, &[3]), [2]);
+    view.tables[0].tablets[0].attempts.unable = dead(&[2]);
+    assert_eq!(targets(&view, &[]), [3]);
+    assert_eq!(targets(&view, &[3]), [1], "none is known to be able");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! under way is not begun again; after it has ended, the next round decides from the state that it left.
 
 use super::Leader;
-use crate::codec::Outcome;
+use crate::codec::{Outcome, result};
 use crate::messages::Request;
 use crate::openings::Openings;
 use crate::records::{self, LOGS, LogRecord, NUMBERS, SERVERS};
@@ -378,16 +378,29 @@ impl Leader {
         });
         let calls = Openings::of(assignments.collect())?;
         let calls = stream::iter(calls).map(|call| async move {
-            let request = Request::Open(call);
+            let (tablets, request) = (call.tablets(), Request::Open(call));
             let outcomes: Vec<Outcome> = self.local.order(self.term, server, request, CALL_WAIT).await?;
-            for (_, message) in outcomes.into_iter().filter_map(Result::err) {
-                tracing::debug!(%server, message, "a tablet is not open yet");
-            }
+            self.note_openings(server, tablets.into_iter().zip(outcomes));
             Ok(())
         });
         // All are made: tablets that can be opened do not wait for others.
         let outcomes: Vec<ServiceResult<()>> = calls.buffer_unordered(OPEN_CALLS).collect().await;
         outcomes.into_iter().collect()
+    }
+
+    fn note_openings(&self, server: ServerId, outcomes: impl Iterator<Item = (TabletId, Outcome)>) {
+        let now = self.local.env.now();
+        let mut observed = self.observed.lock();
+        for (tablet, outcome) in outcomes {
+            match result(outcome) {
+                Ok(()) => observed.attempts.opened(tablet),
+                Err(error) => {
+                    tracing::debug!(%server, %tablet, %error, "a tablet is not open yet");
+                    let error = (error.kind, error.message.as_str());
+                    observed.attempts.failed(tablet, server, error, now);
+                }
+            }
+        }
     }
 
     /// Has an owner give a tablet up, if another server can get it: without the coordinator nobody would have it.

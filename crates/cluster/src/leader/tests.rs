@@ -1,9 +1,20 @@
 use super::*;
+use crate::codec;
+use crate::local::Control;
+use crate::messages::Call;
+use crate::records::{self, DRAINING, LOGS, LogRecord, NUMBERS};
 use crate::testing::World;
-use stele_assignment::Owner;
-use stele_catalog::Homes;
-use stele_client::TabletControl;
-use stele_types::{Epoch, RowRange, TableId, TableName, TableSchema, TabletId};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::FutureExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use stele_assignment::{Assignment, Owner};
+use stele_catalog::{Homes, Reassignment};
+use stele_client::{Closing, TabletControl};
+use stele_coord::next_epoch;
+use stele_peer::{ControlService, Origin};
+use stele_storage::memory::MemoryStorage;
+use stele_types::{Epoch, RowRange, TableId, TableName, TableSchema};
 
 const OLD: TabletId = TabletId(7);
 const NEW: TabletId = TabletId(8);
@@ -47,7 +58,7 @@ async fn a_replacement_is_committed_although_the_record_of_an_old_tablet_is_left
     }
     // It may be a table with the old tablet.
     let unreadable = "catalog/table/n/u".to_owned();
-    world.put(unreadable.clone(), bytes::Bytes::from_static(b"\x63")).await;
+    world.put(unreadable.clone(), Bytes::from_static(b"\x63")).await;
     world.env.sleep(Duration::from_secs(1)).await;
     assert!(local.catalog.owner_of(OLD).is_some(), "its record is left over");
 
@@ -66,4 +77,103 @@ async fn a_replacement_is_committed_although_the_record_of_an_old_tablet_is_left
     world.env.sleep(Duration::from_secs(1)).await;
     assert_eq!(undo().await, 0);
     assert!(local.server.served(NEW).is_ok(), "the catalog names it");
+}
+
+/// A member that counts the calls by which it opens tablets.
+struct Counting {
+    control: Control,
+    opens: AtomicU64,
+}
+
+#[async_trait]
+impl ControlService for Counting {
+    async fn control(&self, origin: Origin, request: Bytes) -> ServiceResult<Bytes> {
+        if let Request::Open(_) = codec::decode::<Call>(&request)?.request {
+            self.opens.fetch_add(1, Ordering::Relaxed);
+        }
+        self.control.control(origin, request).await
+    }
+}
+
+/// Server 1, which leads and has its storage, and server 2, which owns a tablet and has lost its storage.
+async fn with_unopened(world: &World) -> (Arc<Local>, Arc<Leader>, Arc<Counting>) {
+    let local = world.follow(1).await;
+    let other = world.follow_over(2, MemoryStorage::new()).await;
+    let counting = Arc::new(Counting {
+        control: Control {
+            local: other.clone(),
+            forwarded: None,
+        },
+        opens: AtomicU64::new(0),
+    });
+    world.serve_by(2, &other, counting.clone());
+    for server in [1, 2] {
+        world.note_member(server).await;
+        let log = records::encode(&LogRecord::default());
+        world.put(records::key(LOGS, ServerId(server)), log).await;
+    }
+    let leader = world.elect(&local).await;
+    let schema = TableSchema::new(TableId(1), TableName::new("n", "t"));
+    let whole = vec![(OLD, RowRange::all())];
+    let made = local.server.create_tablets(Arc::new(schema.clone()), whole.clone());
+    made.await.expect("made");
+    let closed = local.close(OLD, Epoch(1), Closing::HandOver).await;
+    closed.expect("closed");
+    let tables = local.catalog.lead(leader.fence.clone(), Arc::new(First)).await;
+    let tables = tables.expect("it leads");
+    tables.create_table(schema, whole).await.expect("created");
+    let owner = |server, epoch| Assignment {
+        owner: Some(Owner {
+            server: ServerId(server),
+            epoch: Epoch(epoch),
+        }),
+        ..Assignment::default()
+    };
+    let change = Reassignment {
+        tablet: OLD,
+        seen: owner(1, 1),
+        next: owner(2, 2),
+    };
+    assert_eq!(tables.reassign(&[change]).await.expect("changed"), 1);
+    world.env.sleep(Duration::from_secs(1)).await;
+    (local, leader, counting)
+}
+
+async fn lead_for(world: &World, leader: &Arc<Leader>, time: Duration) {
+    let env = world.env.clone();
+    let ended = async move { env.sleep(time).await }.boxed().shared();
+    leader.clone().lead(ended).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tablet_goes_to_a_server_that_can_open_it() {
+    let world = World::new().await;
+    let (local, leader, counting) = with_unopened(&world).await;
+    // Epochs are above that of the assignment.
+    for _ in 0..5 {
+        next_epoch(&*world.coord, NUMBERS).await.expect("drawn");
+    }
+    lead_for(&world, &leader, Duration::from_secs(10)).await;
+    assert_eq!(counting.opens.load(Ordering::Relaxed), 2, "two attempts are enough");
+    assert!(local.server.served(OLD).is_ok());
+    assert_eq!(leader.errors(), BTreeMap::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tablet_that_nobody_can_open_is_tried_at_a_pace() {
+    let world = World::new().await;
+    let (_, leader, counting) = with_unopened(&world).await;
+    world.put(records::key(DRAINING, ServerId(1)), Bytes::new()).await;
+    world.env.sleep(Duration::from_secs(1)).await;
+    lead_for(&world, &leader, Duration::from_secs(60)).await;
+    let opens = counting.opens.load(Ordering::Relaxed);
+    assert!(
+        (7..=9).contains(&opens),
+        "{opens} attempts, after 0, 0.25, 0.75, 1.75, 3.75, 7.75, 15.75 and 31.75 s"
+    );
+    let errors = leader.errors();
+    assert!(errors.contains_key(&OLD), "{errors:?}");
+    lead_for(&world, &leader, Duration::from_secs(600)).await;
+    let more = counting.opens.load(Ordering::Relaxed) - opens;
+    assert!((9..=11).contains(&more), "{more} attempts, one a minute");
 }

@@ -5,7 +5,9 @@ use crate::messages::{ServerReport, TabletState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use stele_assignment::{LogState, Owner, Report, ServedState, ServerView, Session, TableView, TabletView, View};
+use stele_assignment::{
+    Attempts, LogState, Owner, Report, ServedState, ServerView, Session, TableView, TabletView, View,
+};
 use stele_catalog::{CatalogView, TabletEntry};
 use stele_types::{ServerId, TabletId};
 
@@ -22,6 +24,8 @@ pub(crate) struct Observed {
     /// When a server was first seen without a session.
     ended: BTreeMap<ServerId, Duration>,
     tablets: BTreeMap<TabletId, Observation>,
+    /// Those to open tablets.
+    pub(crate) attempts: Attempts,
 }
 
 /// Observations of one tablet.
@@ -83,6 +87,7 @@ impl Observed {
                 .map(|tablet| tablet.id)
                 .collect();
             self.tablets.retain(|tablet, _| known.contains(tablet));
+            self.attempts.retain(|tablet| known.contains(&tablet));
         }
         View {
             servers,
@@ -98,6 +103,9 @@ impl Observed {
             };
             if known.owner.is_some_and(|owner| owner.epoch == report.epoch) {
                 (known.bytes, known.requests) = (report.bytes, report.requests);
+                if matches!(report.state, TabletState::Replayed | TabletState::Serving) {
+                    self.attempts.opened(report.tablet);
+                }
             }
         }
     }
@@ -119,6 +127,7 @@ impl Observed {
             requests: known.requests,
             unchanged_for: now.saturating_sub(known.since),
             assignment: tablet.assignment.clone(),
+            attempts: self.attempts.of(tablet.id, now),
         }
     }
 }

@@ -3,7 +3,9 @@
 use crate::decide::decide;
 use crate::order::Order;
 use crate::suspicion::Suspicions;
-use crate::view::{Assignment, LogState, Owner, Report, ServedState, ServerView, Session, TableView, TabletView, View};
+use crate::view::{
+    Assignment, Attempted, LogState, Owner, Report, ServedState, ServerView, Session, TableView, TabletView, View,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use stele_types::{Epoch, ServerId, TableId, TabletId};
@@ -41,6 +43,7 @@ impl Model {
             requests: 10 * id,
             unchanged_for: Duration::from_secs(3600),
             assignment: Assignment::default(),
+            attempts: Attempted::default(),
         };
         let mut model = Model {
             random: seed,
@@ -149,6 +152,10 @@ impl Model {
         let is_opening = |(_, state): &(Epoch, ServedState)| *state == ServedState::Opening;
         if process.tablets.get(&tablet).is_some_and(is_opening) {
             process.tablets.remove(&tablet);
+            let waits = self.below(2) == 0;
+            let attempts = &mut self.tablet(tablet).attempts;
+            attempts.waits = waits;
+            attempts.unable.insert(id);
         }
     }
 
@@ -156,6 +163,8 @@ impl Model {
     pub(super) fn settle(&mut self) {
         let servers = self.view.servers.values_mut();
         servers.for_each(|server| server.draining = false);
+        let tablets = self.view.tables[0].tablets.iter_mut();
+        tablets.for_each(|tablet| tablet.attempts.waits = false);
         for _ in 0..300 {
             let ids: Vec<ServerId> = self.processes.keys().copied().collect();
             ids.into_iter().for_each(|id| self.report(id));
@@ -251,10 +260,14 @@ impl Model {
         }
     }
 
-    fn assignment(&mut self, tablet: TabletId) -> &mut Assignment {
+    fn tablet(&mut self, tablet: TabletId) -> &mut TabletView {
         let tablets = &mut self.view.tables[0].tablets;
         let found = tablets.iter_mut().find(|view| view.id == tablet);
-        &mut found.expect("it is there").assignment
+        found.expect("it is there")
+    }
+
+    fn assignment(&mut self, tablet: TabletId) -> &mut Assignment {
+        &mut self.tablet(tablet).assignment
     }
 
     /// The assignment, if it is the one that a decision saw: a conditional transaction.

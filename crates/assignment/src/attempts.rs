@@ -1,0 +1,162 @@
+//! Attempts to open tablets that failed: when the next one is made, and which servers are unable to.
+//!
+//! The owner of a tablet is asked again after a pause that doubles. The pause stays short after an error that may pass: storage that
+//! was away comes back for all tablets at one moment, and rows wait for them. An error that does not pass, such as a file that a
+//! version of the program does not know, meets the same tablet for hours.
+//!
+//! A server is *unable* to open a tablet if it had [`LASTING`] errors in a row that do not pass. Another one is tried then.
+
+use crate::view::Attempted;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use stele_types::{ErrorKind, ServerId, TabletId};
+
+/// The first pause: as long as a round of the leader. Most errors of an opening have passed then.
+const PAUSE_MIN: Duration = Duration::from_millis(250);
+/// The longest pause after an error that may pass.
+const PASSING_PAUSE_MAX: Duration = Duration::from_secs(4);
+/// The longest pause. Somebody has to act: a minute more does not matter, and the log has a line a minute.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Lasting errors after which a server is unable to open a tablet. One alone may have been a fault of the moment.
+const LASTING: u32 = 2;
+/// How long it stays unable. The cause may be mended, and a tablet that nobody can open goes round the servers once in this time.
+const UNABLE_FOR: Duration = Duration::from_secs(600);
+
+/// The failed attempts of one term of leadership.
+#[derive(Clone, Debug, Default)]
+pub struct Attempts(BTreeMap<TabletId, Failed>);
+
+/// Those of one tablet.
+#[derive(Clone, Debug, Default)]
+struct Failed {
+    /// In a row, by all owners.
+    count: u32,
+    /// No attempt is made before.
+    next: Duration,
+    /// Lasting errors by server: how many in a row, and when the last one was.
+    lasting: BTreeMap<ServerId, (u32, Duration)>,
+    /// The last error.
+    error: String,
+}
+
+impl Attempts {
+    /// A server has failed to open a tablet.
+    pub fn failed(&mut self, tablet: TabletId, server: ServerId, (kind, error): (ErrorKind, &str), now: Duration) {
+        let failed = self.0.entry(tablet).or_default();
+        let longest = match is_lasting(kind) {
+            true => PAUSE_MAX,
+            false => PASSING_PAUSE_MAX,
+        };
+        let doubled = PAUSE_MIN.saturating_mul(1 << failed.count.min(16));
+        failed.count = failed.count.saturating_add(1);
+        failed.next = now + doubled.min(longest);
+        error.clone_into(&mut failed.error);
+        match is_lasting(kind) {
+            true => {
+                let (count, last) = failed.lasting.entry(server).or_default();
+                (*count, *last) = (count.saturating_add(1), now);
+            }
+            false => drop(failed.lasting.remove(&server)),
+        }
+    }
+
+    /// A tablet is open.
+    pub fn opened(&mut self, tablet: TabletId) {
+        self.0.remove(&tablet);
+    }
+
+    /// Forgets tablets that are not among some.
+    pub fn retain(&mut self, is_known: impl Fn(TabletId) -> bool) {
+        self.0.retain(|tablet, _| is_known(*tablet));
+    }
+
+    /// The attempts to open a tablet, for a decision.
+    pub fn of(&self, tablet: TabletId, now: Duration) -> Attempted {
+        let Some(failed) = self.0.get(&tablet) else {
+            return Attempted::default();
+        };
+        let is_unable = |(count, last): &(u32, Duration)| *count >= LASTING && now.saturating_sub(*last) < UNABLE_FOR;
+        let unable = failed.lasting.iter().filter(|(_, errors)| is_unable(errors));
+        Attempted {
+            waits: now < failed.next,
+            unable: unable.map(|(server, _)| *server).collect(),
+        }
+    }
+
+    /// The last error of each tablet that is not open.
+    pub fn errors(&self) -> BTreeMap<TabletId, String> {
+        let errors = self.0.iter().map(|(tablet, failed)| (*tablet, failed.error.clone()));
+        errors.collect()
+    }
+
+    /// When the next attempt is due of those that wait now.
+    pub fn next_due(&self, now: Duration) -> Option<Duration> {
+        self.0
+            .values()
+            .map(|failed| failed.next)
+            .filter(|next| *next > now)
+            .min()
+    }
+}
+
+/// Whether the same server fails again in the same way, and another one may not. A refusal of the assignment itself is none: the
+/// tablet cannot leave a server unopened that has served it under the same epoch.
+fn is_lasting(kind: ErrorKind) -> bool {
+    use ErrorKind::{Aborted, Busy, Cancelled, FailedPrecondition, Unavailable};
+    !matches!(kind, Aborted | Busy | Cancelled | FailedPrecondition | Unavailable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    const TABLET: TabletId = TabletId(7);
+    const ONE: ServerId = ServerId(1);
+    const LATER: Duration = Duration::from_secs(1_000);
+
+    /// The pauses after this many errors of a kind, in milliseconds.
+    fn pauses(kind: ErrorKind, count: usize) -> Vec<u128> {
+        let (mut attempts, mut now) = (Attempts::default(), LATER);
+        let mut pauses = Vec::new();
+        for _ in 0..count {
+            attempts.failed(TABLET, ONE, (kind, "planted"), now);
+            let next = attempts.next_due(now).expect("it waits");
+            assert!(attempts.of(TABLET, now).waits && !attempts.of(TABLET, next).waits);
+            pauses.push((next - now).as_millis());
+            now = next;
+        }
+        pauses
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_bound() {
+        let lasting = [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000];
+        assert_eq!(pauses(ErrorKind::Corruption, 10), lasting);
+        let passing = [250, 500, 1_000, 2_000, 4_000, 4_000];
+        assert_eq!(pauses(ErrorKind::Unavailable, 6), passing);
+        assert_eq!(pauses(ErrorKind::Corruption, 100).last(), Some(&60_000));
+    }
+
+    #[test]
+    fn a_server_is_unable_after_lasting_errors_for_a_while() {
+        let mut attempts = Attempts::default();
+        let fail = |attempts: &mut Attempts, server, kind| attempts.failed(TABLET, server, (kind, "planted"), LATER);
+        for _ in 0..5 {
+            fail(&mut attempts, ONE, ErrorKind::Unavailable);
+        }
+        fail(&mut attempts, ONE, ErrorKind::Corruption);
+        fail(&mut attempts, ServerId(2), ErrorKind::Unimplemented);
+        assert_eq!(attempts.of(TABLET, LATER).unable, BTreeSet::new());
+        fail(&mut attempts, ONE, ErrorKind::Corruption);
+        let unable = |attempts: &Attempts, at| attempts.of(TABLET, at).unable;
+        assert_eq!(unable(&attempts, LATER), BTreeSet::from([ONE]));
+        assert_eq!(unable(&attempts, LATER + UNABLE_FOR), BTreeSet::new());
+        fail(&mut attempts, ONE, ErrorKind::Unavailable);
+        assert_eq!(unable(&attempts, LATER), BTreeSet::new(), "it failed in another way");
+        assert_eq!(attempts.errors(), BTreeMap::from([(TABLET, "planted".to_owned())]));
+        attempts.opened(TABLET);
+        assert_eq!(attempts.of(TABLET, LATER), Attempted::default());
+        assert_eq!((attempts.next_due(LATER), attempts.errors()), (None, BTreeMap::new()));
+    }
+}
