@@ -4,9 +4,10 @@
 //! |---|---|
 //! | without an owner | a home |
 //! | of a dead owner | a home once the owner's log is sealed; the log is then one of those to replay |
-//! | that moves, and its owner has closed it or refuses to open it | its target, or a home if that is dead or drains |
-//! | that moves otherwise | `Close`, or `Stay` if the target is dead or drains |
+//! | that moves, and its owner has closed it or refuses to open it | its target, or a home if that is dead, drains or is silent |
+//! | that moves otherwise | `Close`, or `Stay` if the target is dead or drains; nothing while it is silent |
 //! | of a draining owner | a move to a home, also if the owner cannot open it |
+//! | of an owner that does not answer | nothing |
 //! | that its owner is unable to open | a move to a server that is not, if there is one |
 //! | that its owner does not report under the epoch of the assignment | `Open`, unless the next attempt is not due |
 //! | with former logs whose records are in files | `Forget` |
@@ -16,7 +17,7 @@ use crate::balance::{self, MOVES_PER_SERVER_MAX, Movable, SETTLED};
 use crate::cost::{Costs, Totals};
 use crate::homes::{self, LogPart, Replayed};
 use crate::order::Order;
-use crate::view::{Assignment, Owner, Report, ServedState, Session, TabletView, View};
+use crate::view::{Assignment, Owner, Report, ServedState, ServerView, Session, TabletView, View};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use stele_types::{ServerId, TabletId, stream_of};
@@ -42,7 +43,7 @@ struct Decision<'a> {
     view: &'a View,
     dead: &'a BTreeSet<ServerId>,
     totals: Totals,
-    /// Of the servers that may get tablets.
+    /// Of the servers that may get tablets now.
     costs: Costs,
     /// Tablets that need a server now.
     homeless: Vec<(u64, &'a TabletView)>,
@@ -60,15 +61,11 @@ struct Decision<'a> {
 
 impl<'a> Decision<'a> {
     fn new(view: &'a View, dead: &'a BTreeSet<ServerId>) -> Self {
-        let eligible = view
-            .servers
-            .iter()
-            .filter(|(id, server)| !dead.contains(id) && server.session == Session::Alive && !server.draining);
-        Decision {
+        let mut decision = Decision {
             view,
             dead,
             totals: Totals::of(view),
-            costs: Costs::none(eligible.map(|(id, _)| *id)),
+            costs: Costs::none([].into_iter()),
             homeless: Vec::new(),
             leaving: Vec::new(),
             movable: BTreeMap::new(),
@@ -76,11 +73,17 @@ impl<'a> Decision<'a> {
             owners: BTreeMap::new(),
             needed_logs: BTreeSet::new(),
             orders: Vec::new(),
-        }
+        };
+        let answering = view.servers.iter().filter(|(_, server)| server.answers);
+        let targets = answering.filter(|(id, _)| decision.is_eligible(**id));
+        decision.costs = Costs::none(targets.map(|(id, _)| *id));
+        decision
     }
 
+    /// Whether a server may have tablets. It gets none while it does not answer.
     fn is_eligible(&self, server: ServerId) -> bool {
-        self.costs.has(server)
+        let known = self.view.servers.get(&server);
+        known.is_some_and(|known| known.session == Session::Alive && !known.draining) && !self.dead.contains(&server)
     }
 
     fn tablet(&mut self, tablet: &'a TabletView) {
@@ -104,14 +107,11 @@ impl<'a> Decision<'a> {
             }
             return;
         }
-        if self
-            .view
-            .servers
-            .get(&owner.server)
-            .is_some_and(|server| server.session != Session::Alive)
-        {
-            // Its session has ended together with too many others: it serves nothing, and may come back.
-            return;
+        // If its session has ended together with too many others, it serves nothing, and may come back. If it does not answer, its tablets
+        // may be open there, and it could not be told.
+        let is_reached = |server: &ServerView| server.session == Session::Alive && server.answers;
+        if !self.view.servers.get(&owner.server).is_some_and(is_reached) {
+            return self.costs.add(owner.server, cost);
         }
         match assignment.moving_to {
             Some(to) => self.moving(tablet, owner, to, cost),
@@ -143,6 +143,8 @@ impl<'a> Decision<'a> {
                     owner,
                 });
             }
+            // It waits for an answer of its target, unless it must leave.
+            _ if self.is_eligible(to) && self.is_eligible(owner.server) => self.costs.add(owner.server, cost),
             _ => {
                 self.costs.add(owner.server, cost);
                 self.orders.push(Order::Stay {

@@ -15,7 +15,7 @@
 //!   log of the former one is sealed.
 //! * An assignment names every log that may hold records which the tablet's files lack.
 //! * A log is deleted only if it is sealed and no tablet names it or its server.
-//! * No tablet goes to a server that is dead or drains.
+//! * No tablet goes to a server that is dead, drains, or does not answer the leader.
 //!
 //! Pure: no I/O and no clock. The caller passes the time as a duration since any fixed moment.
 #![forbid(unsafe_code)]

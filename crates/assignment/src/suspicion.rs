@@ -138,6 +138,7 @@ mod tests {
             log: LogState::Open,
             log_streams: 0,
             draining: false,
+            answers: true,
             report: BTreeMap::new(),
         };
         View {

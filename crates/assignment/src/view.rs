@@ -26,6 +26,8 @@ pub struct ServerView {
     pub log_streams: u32,
     /// It is about to stop: its tablets move away, and it gets no others.
     pub draining: bool,
+    /// It has answered the leader in this round. One that does not gets no tablets: nobody could tell it to open them.
+    pub answers: bool,
     /// Its newest report by tablet; empty until the first one.
     pub report: BTreeMap<TabletId, Report>,
 }

@@ -18,6 +18,7 @@ fn fresh(servers: u32, tablets: u64) -> View {
         log: LogState::Open,
         log_streams: 0,
         draining: false,
+        answers: true,
         report: BTreeMap::new(),
     };
     let tablet = |id| TabletView {
@@ -289,6 +290,29 @@ fn a_tablet_that_its_owner_left_unopened_goes_to_another_server() {
     view.tables[0].tablets[0].attempts.unable = dead(&[2]);
     assert_eq!(targets(&view, &[]), [3]);
     assert_eq!(targets(&view, &[3]), [1], "none is known to be able");
+}
+
+#[test]
+fn a_server_that_does_not_answer_gets_no_tablets_and_keeps_its_own() {
+    let mut view = fresh(3, 6);
+    (1..=3).for_each(|id| serve(&mut view, id, 3));
+    let silent = view.servers.get_mut(&ServerId(3)).expect("it is there");
+    (silent.answers, silent.report) = (false, BTreeMap::new());
+    let homes = targets(&view, &[]);
+    assert_eq!(homes.len(), 3, "{homes:?}");
+    assert!(!homes.contains(&3), "{homes:?}");
+    // A move to it waits, unless the tablet is closed already or must leave.
+    view.tables[0].tablets.truncate(1);
+    serve(&mut view, 1, 1);
+    view.tables[0].tablets[0].assignment.moving_to = Some(ServerId(3));
+    assert_eq!(decide(&view, &dead(&[])), []);
+    let owner = view.servers.get_mut(&ServerId(1)).expect("it is there");
+    owner.draining = true;
+    let is_stay = |order: &Order| matches!(order, Order::Stay { .. });
+    assert!(decide(&view, &dead(&[])).iter().all(is_stay));
+    let owner = view.servers.get_mut(&ServerId(1)).expect("it is there");
+    owner.report.get_mut(&TabletId(1)).expect("it is served").state = ServedState::Closed;
+    assert_eq!(targets(&view, &[]), [2]);
 }
 
 #[test]

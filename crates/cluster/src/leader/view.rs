@@ -60,6 +60,7 @@ impl Observed {
                 log: if log.sealed { LogState::Sealed } else { LogState::Open },
                 log_streams: log.streams,
                 draining: members.draining.contains(server),
+                answers: reports.contains_key(server),
                 report: reports
                     .get(server)
                     .map(|report| report_of(report, coming))

@@ -82,6 +82,7 @@ impl Model {
             log: LogState::Open,
             log_streams: 0,
             draining: false,
+            answers: true,
             report: BTreeMap::new(),
         };
         self.view.servers.insert(id, record);
@@ -114,7 +115,7 @@ impl Model {
 
     /// One event: of the load, of a fault, or of the leader.
     pub(super) fn step(&mut self) {
-        match self.below(21) {
+        match self.below(22) {
             0 if self.living() < SERVERS_MAX => self.start_server(),
             // It ends without a word, or runs on as a zombie.
             1 if self.living() > 2 => {
@@ -141,6 +142,13 @@ impl Model {
                 }
             }
             15 => self.fail_to_open(),
+            // A link to it is cut, or heals.
+            16 => {
+                let id = self.any_server();
+                if let Some(server) = self.view.servers.get_mut(&id) {
+                    server.answers = !server.answers;
+                }
+            }
             _ => self.lead(3),
         }
     }
@@ -162,7 +170,7 @@ impl Model {
     /// No more faults: all tablets get served, all files get everything, and no log is left but those of the living.
     pub(super) fn settle(&mut self) {
         let servers = self.view.servers.values_mut();
-        servers.for_each(|server| server.draining = false);
+        servers.for_each(|server| (server.draining, server.answers) = (false, true));
         let tablets = self.view.tables[0].tablets.iter_mut();
         tablets.for_each(|tablet| tablet.attempts.waits = false);
         for _ in 0..300 {
