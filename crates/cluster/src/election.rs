@@ -83,12 +83,16 @@ pub(crate) async fn watch_leader(local: Arc<Local>, coord: Arc<dyn Coord>) {
         if answers == 0 {
             known = leader(&*coord, ELECTION).await.ok().flatten();
         }
-        let Some(record) = &known else { continue };
-        let Some(suspect) = server_of(record).filter(|server| *server != local.peers.own()) else {
+        let suspect = known.as_ref().and_then(server_of);
+        let suspect = suspect.filter(|server| *server != local.peers.own());
+        let (Some(record), Some(suspect)) = (&known, suspect) else {
+            local.note_unreached(None);
             answers = 0;
             continue;
         };
-        answers = match local.peers.probe(suspect).await {
+        let probe = local.peers.probe(suspect).await;
+        local.note_unreached((probe != Probe::Answered).then_some(suspect));
+        answers = match probe {
             Probe::Answered => (answers + 1) % PROBES_PER_READING,
             Probe::Silent => 0,
             Probe::Gone => {
@@ -219,6 +223,26 @@ mod tests {
         lead(&world, 3).await;
         world.env.sleep(Duration::from_secs(8)).await;
         assert_eq!(current(&*world.coord).await, None, "long before its session ends");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_reports_a_leader_that_does_not_answer() {
+        let world = World::new().await;
+        for server in 1..=3 {
+            world.note_member(server).await;
+        }
+        lead(&world, 2).await;
+        let local = world.follow(1).await;
+        world
+            .env
+            .spawn("leader's watch", watch_leader(local.clone(), world.coord.clone()));
+        let unreached = || async {
+            world.env.sleep(Duration::from_secs(2)).await;
+            local.report().await.expect("reported").unreached
+        };
+        assert_eq!(unreached().await, Some(ServerId(2)));
+        world.serve(2, &world.follow(2).await);
+        assert_eq!(unreached().await, None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,7 +4,10 @@
 //! from reports. Orders are carried out in tasks; one that is under way is not begun again.
 
 mod orders;
+mod reach;
 mod view;
+
+pub(crate) use reach::Patience;
 
 use crate::archiving::Rests;
 use crate::checking::Checks;
@@ -17,6 +20,7 @@ use crate::roots::LogRoots;
 use futures::future::{BoxFuture, Shared};
 use orders::Orders;
 use parking_lot::Mutex;
+use reach::{Reach, Reached};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +28,11 @@ use stele_assignment::{Suspicions, View, decide};
 use stele_catalog::Catalog;
 use stele_client::{ServiceError, ServiceResult};
 use stele_coord::{Condition, Coord};
+use stele_env::PlantedBug;
 use stele_peer::Probe;
 use stele_storage::Storage;
 use stele_types::{ErrorKind, ServerId, TabletId};
+use tokio::sync::Notify;
 use view::Observed;
 
 /// Pause between two rounds, if nothing changes meanwhile.
@@ -61,6 +67,9 @@ pub(crate) struct Leader {
     /// The newest reports, with all tablets.
     reports: Mutex<BTreeMap<ServerId, Arc<ServerReport>>>,
     decided: Mutex<Decided>,
+    reach: Mutex<Reach>,
+    /// It has been cut off for too long.
+    cut_off: Notify,
     pub(crate) checks: Checks,
 }
 
@@ -81,7 +90,7 @@ impl Leader {
         (coord, catalog): (Arc<dyn Coord>, Arc<Catalog>),
         control: Arc<ClusterControl>,
         (roots, data, rests): (Arc<dyn LogRoots>, Arc<dyn Storage>, Rests),
-        (fence, term): (Condition, u64),
+        (fence, term, patience): (Condition, u64, Patience),
         checks: Checks,
     ) -> Arc<Leader> {
         Arc::new(Leader {
@@ -99,6 +108,8 @@ impl Leader {
             suspicions: Mutex::default(),
             reports: Mutex::default(),
             decided: Mutex::default(),
+            reach: Mutex::new(Reach::new(patience)),
+            cut_off: Notify::new(),
             checks,
         })
     }
@@ -124,6 +135,11 @@ impl Leader {
         self.observed.lock().attempts.errors()
     }
 
+    /// Completes when this leader has been cut off from the other servers for too long.
+    pub(crate) async fn cut_off(&self) {
+        self.cut_off.notified().await;
+    }
+
     /// Leads until the term has ended.
     pub(crate) async fn lead(self: Arc<Self>, ended: TermEnd) {
         let mut changes = self.local.members.changes();
@@ -143,7 +159,7 @@ impl Leader {
         // Reports first: the catalog must be at least as new.
         let reports = self.gather().await;
         let now = self.local.env.now();
-        if !members_changed && self.is_calm(&reports, now) {
+        if !self.may_decide(&reports, now) || (!members_changed && self.is_calm(&reports, now)) {
             return;
         }
         // Before the catalog, too: a tablet that is not coming any more has its record.
@@ -179,6 +195,25 @@ impl Leader {
         }
         self.orders.commit(self).await;
         self.undo_abandoned(&reports);
+    }
+
+    /// Whether enough servers are reached for a decision. Ends the term if they were too few for too long.
+    fn may_decide(&self, reports: &BTreeMap<ServerId, Arc<ServerReport>>, now: Duration) -> bool {
+        let (own, members) = (self.local.peers.own(), self.local.members.view());
+        let others = members.servers.keys().filter(|server| **server != own);
+        let is_reached = |server: &&ServerId| {
+            let report = reports.get(*server);
+            report.is_some_and(|report| report.unreached != Some(own))
+        };
+        let (all, reached) = (others.clone().count(), others.filter(is_reached).count());
+        let mut reach = self.reach.lock();
+        match reach.note((reached + 1, all + 1), now) {
+            Reached::Enough => return true,
+            Reached::FewForLong if !self.local.env.planted(PlantedBug::LeadAlone) => self.cut_off.notify_one(),
+            Reached::Few | Reached::FewForLong => {}
+        }
+        tracing::debug!(reached, all, "too few of the other servers are reached");
+        reach.is_last_resort()
     }
 
     /// The state of the cluster by the catalog, the records of servers, and these reports.

@@ -23,6 +23,7 @@ mod admin;
 mod admin_calls;
 mod archiving;
 mod backup_calls;
+mod candidacy;
 mod checking;
 mod clocks;
 mod codec;

@@ -64,6 +64,8 @@ pub(crate) struct Local {
     /// sequence numbers would begin again, or another server may have them.
     closed: Mutex<BTreeMap<TabletId, (Epoch, Left)>>,
     leader: Mutex<Option<Arc<dyn LeaderCalls>>>,
+    /// The leader, if its last probe was not answered.
+    unreached: Mutex<Option<ServerId>>,
     /// The newest term of a leader that has called.
     term: Mutex<u64>,
     /// It is being found out whether tablets that were abandoned here are dropped.
@@ -89,6 +91,7 @@ impl Local {
             replacing: Mutex::default(),
             closed: Mutex::default(),
             leader: Mutex::new(None),
+            unreached: Mutex::new(None),
             term: Mutex::new(0),
             forgetting: AtomicBool::new(false),
         })
@@ -102,6 +105,11 @@ impl Local {
     /// The leader, if it is this server.
     pub(crate) fn leader(&self) -> Option<Arc<dyn LeaderCalls>> {
         self.leader.lock().clone()
+    }
+
+    /// Notes the leader, if its last probe was not answered.
+    pub(crate) fn note_unreached(&self, leader: Option<ServerId>) {
+        *self.unreached.lock() = leader;
     }
 
     /// Has a server, which may be this one, carry out an order of a leader.
@@ -323,6 +331,7 @@ impl Local {
             memtable_bytes: load.memtable_bytes,
             log_bytes: load.log_bytes,
             prepared: self.server.prepared_replacements(),
+            unreached: *self.unreached.lock(),
         })
     }
 

@@ -110,6 +110,9 @@ pub(crate) struct ServerReport {
     pub log_bytes: u64,
     /// The first tablet of each replacement whose outcome it has not been told, with the number of the preparation.
     pub prepared: Vec<(TabletId, u64)>,
+    /// The leader, if it did not answer this server's last probe. An earlier version does not say it.
+    #[serde(default)]
+    pub unreached: Option<ServerId>,
 }
 
 /// A server's word on one tablet.

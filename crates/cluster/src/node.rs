@@ -2,6 +2,7 @@
 
 use crate::admin::ClusterAdmin;
 use crate::archiving::{Archiving, CoordMoments, OwnLife};
+use crate::candidacy;
 use crate::checking::CheckMetrics;
 use crate::election;
 use crate::gate::Gate;
@@ -16,7 +17,7 @@ use crate::roots::LogRoots;
 use crate::rules::{self, RulesAge};
 use crate::session::{self, CurrentSession};
 use crate::sweeping::SweepPace;
-use crate::term::{self, Places};
+use crate::term::Places;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_access::Forwarded;
@@ -269,7 +270,7 @@ pub async fn join(
     };
     env.spawn(
         "election",
-        term::lead_when_elected(local.clone(), coord.clone(), places, session),
+        candidacy::lead_when_elected(local.clone(), coord.clone(), places, session),
     );
     Ok(ClusterNode {
         service: node.0,

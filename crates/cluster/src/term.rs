@@ -1,4 +1,7 @@
 //! Terms of leadership: from an election to its end.
+//!
+//! Each ends in the same way, whether the place is lost or given up: calls to the leader are refused, and its tasks learn of it. Those under
+//! way may end later. Each change is conditional on the term, and servers refuse orders of an earlier term than the newest.
 
 use crate::admin_calls;
 use crate::archiving::{Archiving, Rests, TermArchives};
@@ -7,13 +10,12 @@ use crate::checking::{CheckMetrics, Checks};
 use crate::codec;
 use crate::control::{ClusterControl, NewTablets};
 use crate::election;
-use crate::leader::Leader;
+use crate::leader::{Leader, Patience};
 use crate::local::{LeaderCalls, Local};
 use crate::merging::{self, MergePace};
 use crate::messages::{ClusterCall, Request};
-use crate::records::{self, DRAINING, ELECTION};
+use crate::records::{self, DRAINING};
 use crate::roots::LogRoots;
-use crate::session::CurrentSession;
 use crate::status::status;
 use crate::sweeping::{self, SweepPace};
 use async_trait::async_trait;
@@ -25,16 +27,12 @@ use std::time::Duration;
 use stele_backup::{Archives, Backups, DataRoot, OpenDestination};
 use stele_catalog::Catalog;
 use stele_client::{ServiceError, ServiceResult, TabletService};
-use stele_coord::{Condition, Coord, CoordError, Leadership, Write, campaign};
+use stele_coord::{Condition, Coord, Leadership, Write};
 use stele_master::Master;
 use stele_storage::Storage;
 use stele_types::ErrorKind;
 use tokio::sync::oneshot;
 
-/// Pause before another election.
-const PAUSE: Duration = Duration::from_millis(200);
-/// Pause of a server whose term did not begin: another may be able to lead, and is elected meanwhile.
-const FAILED_PAUSE: Duration = Duration::from_secs(3);
 /// Pause between two checks that the term goes on.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -122,49 +120,22 @@ impl Term {
     }
 }
 
-/// Campaigns, leads, and campaigns again, for as long as the process runs. A server that does not lead has no record that says so: others
-/// would wait for its end.
-pub(crate) async fn lead_when_elected(
-    local: Arc<Local>,
-    coord: Arc<dyn Coord>,
-    places: Places,
-    session: Arc<CurrentSession>,
-) {
-    loop {
-        let current = session.get();
-        let own = local.peers.own();
-        let mut pause = PAUSE;
-        let outcome = match election::withdraw(&*coord, own).await {
-            Ok(()) => campaign(&*coord, ELECTION, &current, election::value(own)).await,
-            Err(error) => Err(error),
-        };
-        match outcome {
-            Ok(leadership) => {
-                match lead(&local, &coord, &places, &leadership).await {
-                    Ok(()) => tracing::info!("the term of this leader is over"),
-                    Err(error) => {
-                        tracing::warn!(error, "this server was elected and cannot lead");
-                        pause = FAILED_PAUSE;
-                    }
-                }
-                local.set_leader(None);
-                if let Err(error) = leadership.resign(&*coord).await {
-                    tracing::debug!(%error, "not resigned yet");
-                }
-            }
-            Err(CoordError::Closed) => return,
-            Err(error) => tracing::debug!(%error, "no election"),
-        }
-        local.env.sleep(pause).await;
-    }
+/// The reason for which a term is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Another server leads, or nobody.
+    Over,
+    /// This server does not reach the others.
+    CutOff,
 }
 
-async fn lead(
+/// Leads until the term is over. An error is that of a term that did not begin.
+pub(crate) async fn lead(
     local: &Arc<Local>,
     coord: &Arc<dyn Coord>,
     places: &Places,
-    leadership: &Leadership,
-) -> Result<(), String> {
+    (leadership, patience): (&Leadership, Patience),
+) -> Result<End, String> {
     let (fence, homes) = (leadership.fence(), Arc::new(NewTablets::default()));
     let catalog = local.catalog.lead(fence.clone(), homes.clone()).await;
     let catalog = catalog.map_err(|error| error.to_string())?;
@@ -187,10 +158,10 @@ async fn lead(
         (coord.clone(), catalog),
         control.clone(),
         (places.roots.clone(), places.data.clone(), rests),
-        (fence, leadership.version()),
+        (fence, leadership.version(), patience),
         Checks::new(places.check_metrics.clone()),
     );
-    let (end, ended) = oneshot::channel::<()>();
+    let (tell, ended) = oneshot::channel::<()>();
     let ended = ended.map(drop).boxed().shared();
     let rounds = leader.clone().lead(ended.clone());
     local.env.spawn("leader", rounds);
@@ -205,15 +176,15 @@ async fn lead(
     local.set_leader(Some(Arc::new(Term {
         master,
         control: control.clone(),
-        leader,
+        leader: leader.clone(),
         backups: backups.clone(),
     })));
-    let outcome = until_over(local, &**coord, leadership).await;
+    let end = until_over(&leader, leadership).await;
     backups.end_term();
     archives.end();
     control.end_term();
-    let _ = end.send(());
-    outcome
+    let _ = tell.send(());
+    Ok(end)
 }
 
 /// Backups of the cluster, made by this leader.
@@ -271,13 +242,18 @@ async fn rests(
     ))
 }
 
-/// Completes when another leads, or nobody.
-async fn until_over(local: &Local, coord: &dyn Coord, leadership: &Leadership) -> Result<(), String> {
+/// Completes when another leads, or nobody, or this server shall not lead any more.
+async fn until_over(leader: &Leader, leadership: &Leadership) -> End {
+    let Leader { local, coord, .. } = leader;
     loop {
-        local.env.sleep(CHECK_INTERVAL).await;
-        match election::leads(coord, leadership.version()).await {
+        tokio::select! {
+            biased;
+            () = leader.cut_off() => return End::CutOff,
+            () = local.env.sleep(CHECK_INTERVAL) => {}
+        }
+        match election::leads(&**coord, leadership.version()).await {
             Ok(true) => {}
-            Ok(false) => return Ok(()),
+            Ok(false) => return End::Over,
             // Without the coordinator nobody leads, and nothing changes: the term may go on afterwards.
             Err(error) => tracing::debug!(%error, "the term of this leader cannot be checked"),
         }

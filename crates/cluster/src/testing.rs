@@ -8,12 +8,15 @@ use crate::archiving::{Archiving, Rests};
 use crate::checking::{CheckMetrics, Checks};
 use crate::control::{ClusterControl, NewTablets};
 use crate::election;
-use crate::leader::Leader;
+use crate::leader::{Leader, Patience};
 use crate::local::{Control, Local};
-use crate::members::{self, Members};
+use crate::members::{self, Addresses, Members};
+use crate::merging::MergePace;
+use crate::node::{Agreed, ClusterNode, ClusterOptions, ClusterStorage, join};
 use crate::peers::Peers;
 use crate::records::{self, ELECTION, SERVERS, ServerRecord};
 use crate::roots::LogRoots;
+use crate::sweeping::SweepPace;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -25,7 +28,7 @@ use std::time::Duration;
 use stele_backup::archive::ArchiveMetrics;
 use stele_backup::{OpenDestination, Places};
 use stele_catalog::Catalog;
-use stele_client::{ServiceError, TabletService};
+use stele_client::{CellsTest, EncodedTest, ServiceError, ServiceResult, SlowCalls, TabletService, TestDecoder};
 use stele_coord::{Coord, CoordError, EmbeddedCoord, Session, Txn, TxnOutcome, Versioned, Write, campaign};
 use stele_env::metrics::Metrics;
 use stele_env::network::Connection;
@@ -35,11 +38,14 @@ use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_storage::memory::MemoryStorage;
 use stele_tabletserver::{SealedLogs, ServerOptions, SharedRoots, TabletServer};
-use stele_types::{ErrorKind, ServerId};
+use stele_types::{ErrorKind, ServerId, TableSchema};
 use tokio::time::Instant;
 
 /// The number of the cluster.
 pub(crate) const CLUSTER: [u8; 16] = [7; 16];
+
+/// How long a silent server keeps its tablets.
+pub(crate) const SESSION: Duration = Duration::from_secs(10);
 
 /// Servers by their addresses.
 type Listening = Arc<Mutex<BTreeMap<String, Arc<PeerServer>>>>;
@@ -178,6 +184,34 @@ pub(crate) fn no_archive() -> Archiving {
     }
 }
 
+struct NoTests;
+
+impl TestDecoder for NoTests {
+    fn decode(&self, _: &Arc<TableSchema>, _: &EncodedTest) -> ServiceResult<Arc<dyn CellsTest>> {
+        Err(ServiceError::new(ErrorKind::Unimplemented, "no front end"))
+    }
+}
+
+/// The choices of a server.
+pub(crate) fn options(session: Duration) -> ClusterOptions {
+    ClusterOptions {
+        session,
+        addresses: Addresses::default(),
+        version: "test".to_owned(),
+        lanes: 1,
+        slow: Arc::new(SlowCalls::off()),
+        tests: Arc::new(NoTests),
+        agreed: Agreed { cluster: CLUSTER },
+        sweep: SweepPace::default(),
+        merge: MergePace::of_tablets(1 << 20),
+        keep_deleted: Duration::ZERO,
+        checks_rights: false,
+        forwarded: None,
+        destinations: no_destinations(),
+        archiving: no_archive(),
+    }
+}
+
 /// A cluster.
 pub(crate) struct World {
     pub(crate) env: Env,
@@ -228,6 +262,30 @@ impl World {
         };
         let key = records::key(SERVERS, ServerId(server));
         self.put(key, records::encode(&record)).await;
+    }
+
+    /// A whole server, which answers others and may lead.
+    pub(crate) async fn join(&self, process: u32) -> ClusterNode {
+        let address = format!("process-{process}");
+        let storage = ClusterStorage {
+            data: self.data.clone(),
+            roots: self.roots.clone(),
+        };
+        let parts = (Arc::new(Cache::new(1 << 20)), ServerOptions::for_memory(64 << 20));
+        let mut options = options(SESSION);
+        options.addresses.peer.clone_from(&address);
+        let joined = join(
+            self.env.clone(),
+            self.coord.clone(),
+            storage,
+            parts,
+            options,
+            &Metrics::new(),
+        )
+        .await;
+        let node = joined.expect("joined");
+        self.listening.lock().insert(address, Arc::new(node.peers.clone()));
+        node
     }
 
     /// A server that follows the coordinator.
@@ -300,7 +358,7 @@ impl World {
             (self.coord.clone(), catalog),
             control,
             (self.roots.clone(), self.data.clone(), rests),
-            (fence, term),
+            (fence, term, Patience::of_session(SESSION)),
             Checks::new(CheckMetrics::new(&Metrics::new())),
         )
     }

@@ -50,6 +50,8 @@ pub enum PlantedBug {
     ArchiveEarly,
     /// The leader of a cluster ends the archive of a server that has ended, without the rest of its log.
     ForgetRest,
+    /// A leader that does not reach the other servers goes on to lead.
+    LeadAlone,
 }
 
 impl PlantedBug {

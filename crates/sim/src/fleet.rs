@@ -16,6 +16,7 @@ pub mod cluster;
 mod coordinator;
 mod driver;
 mod host;
+pub mod isolated;
 mod large;
 pub mod leaders;
 mod member;

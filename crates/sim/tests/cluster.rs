@@ -1,6 +1,7 @@
 //! A cluster that leads itself survives faults, and the checkers notice planted bugs.
 
 use stele_sim::fleet::cluster::{ClusterPlan, run, run_with_archive, run_with_backups};
+use stele_sim::fleet::isolated::{self, Cut};
 use stele_sim::fleet::{clocks, leaders, rules};
 
 /// Seeds of the everyday lane; `stele-sim cluster` runs more.
@@ -84,6 +85,29 @@ fn of_two_writes_without_timestamps_the_second_is_newer_whichever_server_has_the
         moves > 5 * SEEDS && failovers > SEEDS,
         "{moves} moves, {failovers} failovers"
     );
+}
+
+/// Seeds of each direction in which a leader is cut off.
+const SEEDS_PER_CUT: u64 = 4;
+
+#[test]
+fn a_leader_that_does_not_reach_the_others_stops_no_failover() {
+    for cut in [Cut::From, Cut::To, Cut::Both] {
+        for seed in 0..SEEDS_PER_CUT {
+            let verdict = isolated::run(seed, cut, None, false);
+            assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}, {cut:?}");
+            assert_eq!(verdict.failovers, 1, "seed {seed}, {cut:?}");
+        }
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_leader_that_leads_alone_is_found_out() {
+    for cut in [Cut::From, Cut::To, Cut::Both] {
+        let verdict = isolated::run(0, cut, Some(stele_env::PlantedBug::LeadAlone), false);
+        assert!(!verdict.violations.is_empty(), "{cut:?}");
+    }
 }
 
 /// Leaders end in the middle of backups and restores.

@@ -1,35 +1,6 @@
 use super::*;
 use crate::records::{self, SERVERS};
-use crate::testing::{CLUSTER, Roots, World, no_archive, no_destinations};
-use stele_client::{CellsTest, EncodedTest, ServiceError, ServiceResult};
-use stele_types::{ErrorKind, TableSchema};
-
-struct NoTests;
-
-impl TestDecoder for NoTests {
-    fn decode(&self, _: &Arc<TableSchema>, _: &EncodedTest) -> ServiceResult<Arc<dyn CellsTest>> {
-        Err(ServiceError::new(ErrorKind::Unimplemented, "no front end"))
-    }
-}
-
-fn options(session: Duration) -> ClusterOptions {
-    ClusterOptions {
-        session,
-        addresses: Addresses::default(),
-        version: "test".to_owned(),
-        lanes: 1,
-        slow: Arc::new(SlowCalls::off()),
-        tests: Arc::new(NoTests),
-        agreed: Agreed { cluster: CLUSTER },
-        sweep: SweepPace::default(),
-        merge: MergePace::of_tablets(1 << 20),
-        keep_deleted: Duration::ZERO,
-        checks_rights: false,
-        forwarded: None,
-        destinations: no_destinations(),
-        archiving: no_archive(),
-    }
-}
+use crate::testing::{Roots, World, options};
 
 #[tokio::test(start_paused = true)]
 async fn a_server_may_take_longer_to_join_than_its_session_lives() {

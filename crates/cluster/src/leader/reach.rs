@@ -1,0 +1,122 @@
+//! Whether a leader reaches the other servers.
+//!
+//! Elections are by leases of the coordinator. A leader that reaches the coordinator and not the servers would lead for ever, and nothing
+//! would be failed over, moved or changed. Such a leader is *cut off*: fewer than half of the servers with a session report to it,
+//! itself counted as one that does. The report of a server that does not reach the leader counts for nothing: calls of clients that go
+//! through it do not arrive.
+//!
+//! A leader that stays cut off ends its term and stands aside (`candidacy`). Meanwhile it decides nothing: it would give the tablets of
+//! a dead server to the few that it reaches.
+
+use std::time::Duration;
+
+/// The shortest term of a leader that stands because nobody else does. Others are no better, so a change every few seconds helps nobody.
+const LAST_RESORT_WAIT: Duration = Duration::from_secs(60);
+
+/// How long a leader may be cut off.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    wait: Duration,
+    /// It decides although it is cut off: no other leader would do better.
+    pub(crate) is_last_resort: bool,
+}
+
+impl Patience {
+    /// Of most leaders, where sessions live for `ttl`. Longer than that by half: servers that die together have sessions for so long, and
+    /// the coordinator may notice the end of one a second or two late. They are no reason to change the leader.
+    pub(crate) fn of_session(ttl: Duration) -> Patience {
+        Patience {
+            wait: ttl + ttl / 2,
+            is_last_resort: false,
+        }
+    }
+
+    /// Of a leader that reaches too few servers from the beginning, as no other one leads.
+    pub(crate) fn of_last_resort(ttl: Duration) -> Patience {
+        Patience {
+            wait: LAST_RESORT_WAIT.max(ttl + ttl / 2),
+            is_last_resort: true,
+        }
+    }
+}
+
+/// The state of a leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reached {
+    /// It reaches half of the servers or more.
+    Enough,
+    /// It is cut off.
+    Few,
+    /// It has been cut off for longer than its patience.
+    FewForLong,
+}
+
+/// Observations of one term.
+#[derive(Debug)]
+pub(crate) struct Reach {
+    patience: Patience,
+    /// Since when it is cut off.
+    since: Option<Duration>,
+}
+
+impl Reach {
+    /// At the beginning of a term.
+    pub(crate) fn new(patience: Patience) -> Reach {
+        Reach { patience, since: None }
+    }
+
+    /// Notes that a round has reached so many of so many servers.
+    pub(crate) fn note(&mut self, (reached, servers): (usize, usize), now: Duration) -> Reached {
+        if 2 * reached >= servers {
+            self.since = None;
+            return Reached::Enough;
+        }
+        let since = *self.since.get_or_insert(now);
+        match now.saturating_sub(since) >= self.patience.wait {
+            true => Reached::FewForLong,
+            false => Reached::Few,
+        }
+    }
+
+    pub(crate) fn is_last_resort(&self) -> bool {
+        self.patience.is_last_resort
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(1_000 + seconds)
+    }
+
+    #[test]
+    fn a_leader_is_cut_off_by_fewer_than_half() {
+        let mut reach = Reach::new(Patience::of_session(TTL));
+        for half_or_more in [(1, 1), (1, 2), (2, 3), (2, 4), (3, 5)] {
+            assert_eq!(reach.note(half_or_more, at(0)), Reached::Enough, "{half_or_more:?}");
+        }
+        for fewer in [(1, 3), (1, 4), (2, 5), (49, 99)] {
+            assert_eq!(reach.note(fewer, at(0)), Reached::Few, "{fewer:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_leader_that_stays_cut_off_ends_its_term() {
+        let mut reach = Reach::new(Patience::of_session(TTL));
+        assert_eq!(reach.note((1, 3), at(0)), Reached::Few);
+        // Two of three died: their sessions end, and the leader is one of one.
+        assert_eq!(reach.note((1, 3), at(12)), Reached::Few);
+        assert_eq!(reach.note((1, 1), at(13)), Reached::Enough);
+        assert_eq!(reach.note((1, 3), at(14)), Reached::Few, "it begins again");
+        assert_eq!(reach.note((1, 3), at(28)), Reached::Few);
+        assert_eq!(reach.note((1, 3), at(29)), Reached::FewForLong);
+        let mut last = Reach::new(Patience::of_last_resort(TTL));
+        assert_eq!(last.note((1, 3), at(0)), Reached::Few);
+        assert_eq!(last.note((1, 3), at(59)), Reached::Few);
+        assert_eq!(last.note((1, 3), at(60)), Reached::FewForLong);
+    }
+}

@@ -1,0 +1,105 @@
+//! A leader that reaches the coordinator and not the other servers.
+//!
+//! Its links to all of them are cut, in one direction or both. Then another server is killed. A server that the others reach must come to
+//! lead, and give the tablets of the dead one to servers that serve them, while the links stay cut. Afterwards they heal, and all tablets
+//! must be served.
+
+use super::large::LargeCluster;
+use super::node::Node;
+use super::{Fleet, FleetVerdict};
+use std::sync::Arc;
+use std::time::Duration;
+use stele_client::{ClusterStatus, ServiceResult, TableAdmin};
+use stele_env::PlantedBug;
+
+/// Servers of a cluster: of five, three are left that reach each other.
+const NODES: usize = 5;
+const TABLETS: usize = 20;
+/// Longest time from the death of a server until its tablets are served: a session and a half until the leader gives up, an election,
+/// and a few rounds of which each waits three seconds for the former leader.
+const FAILOVER_MAX: Duration = Duration::from_secs(45);
+/// Longest wait for the status: a leader that is cut off does not answer.
+const STATUS_WAIT: Duration = Duration::from_secs(1);
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Longest time between the cut and the death.
+const BEFORE_MS_MAX: u64 = 20_000;
+/// Time with the healed links.
+const HEALED: Duration = Duration::from_secs(60);
+
+/// The directions in which bytes between the leader and the others are lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// From the leader.
+    From,
+    /// To the leader.
+    To,
+    /// Both.
+    Both,
+}
+
+/// Runs one seed.
+pub fn run(seed: u64, cut: Cut, planted: Option<PlantedBug>, prints: bool) -> FleetVerdict {
+    super::simulate((seed, prints), (None, planted), |fleet| live(fleet, cut))
+}
+
+async fn live(fleet: Arc<Fleet>, cut: Cut) -> Result<(), String> {
+    let cluster = LargeCluster::start(fleet.clone(), NODES, None).await?;
+    cluster.create_table(0, TABLETS).await?;
+    cluster.served_without(&[], TABLETS).await?;
+    let running = cluster.nodes.running();
+    let leader = status(&fleet, &running).await.ok_or("no status")?.leader;
+    let (leading, mut others): (Vec<_>, Vec<_>) = running.into_iter().partition(|node| node.number == leader);
+    let [leading] = &leading[..] else {
+        return Err("one server leads".to_owned());
+    };
+    for other in &others {
+        let (from, to) = (leading.process.id(), other.process.id());
+        if cut != Cut::To {
+            fleet.sim.network().cut(from, to);
+        }
+        if cut != Cut::From {
+            fleet.sim.network().cut(to, from);
+        }
+    }
+    fleet.sim.note(&format!("leader {leader} is cut off: {cut:?}"));
+    fleet.env.sleep(Duration::from_millis(fleet.below(BEFORE_MS_MAX))).await;
+    let dead = others.swap_remove(fleet.below(others.len() as u64) as usize);
+    let (dead, killed) = (dead.number, {
+        dead.process.kill();
+        fleet.env.now()
+    });
+    fleet.sim.note(&format!("server {dead} is killed"));
+    // The former leader keeps its own tablets, which the others do not reach.
+    let is_done = |status: &ClusterStatus| {
+        let mut tablets = status.tablets.iter().filter(|tablet| tablet.owner != Some(leader));
+        status.leader != leader && tablets.all(|tablet| tablet.serves && tablet.owner != Some(dead))
+    };
+    while !status(&fleet, &others).await.is_some_and(|status| is_done(&status)) {
+        if fleet.env.now() - killed > FAILOVER_MAX {
+            return Err(format!(
+                "tablets of server {dead} are not served after {FAILOVER_MAX:?}"
+            ));
+        }
+        fleet.env.sleep(PAUSE).await;
+    }
+    let took = fleet.env.now() - killed;
+    fleet.sim.note(&format!("all tablets are served after {took:?}"));
+    fleet.verdict.lock().failovers += 1;
+    fleet.sim.network().heal();
+    fleet.env.sleep(HEALED).await;
+    cluster.served_without(&[dead], TABLETS).await
+}
+
+/// The status by the first of some servers that knows it.
+async fn status(fleet: &Fleet, nodes: &[Arc<Node>]) -> Option<ClusterStatus> {
+    for node in nodes {
+        let admin = node.admin.clone();
+        let asked = node.call(&fleet.env, async move { admin.cluster_status().await });
+        let answer: Result<Result<ServiceResult<ClusterStatus>, _>, _> = fleet.env.timeout(STATUS_WAIT, asked).await;
+        if let Ok(Ok(Ok(status))) = answer {
+            return Some(status);
+        }
+    }
+    None
+}
