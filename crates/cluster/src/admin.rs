@@ -61,6 +61,18 @@ impl ClusterAdmin {
         &self.rules_age
     }
 
+    /// Has this server neither lead nor be elected any more; completes when that is so. For a server that is about to stop.
+    pub async fn retire(&self) {
+        self.local.retirement.ask().await;
+    }
+
+    /// Whether tablets are assigned to this server.
+    pub fn has_tablets(&self) -> bool {
+        let (view, own) = (self.local.catalog.view(), self.local.peers.own());
+        let mut tablets = view.tables.values().flat_map(|table| table.tablets());
+        tablets.any(|tablet| tablet.assignment.owner.is_some_and(|owner| owner.server == own))
+    }
+
     pub(crate) async fn call<T: DeserializeOwned>(&self, call: AdminCall) -> ServiceResult<T> {
         self.ask(&Request::Admin(call)).await
     }

@@ -3,6 +3,8 @@
 //! A leader that stayed cut off from the other servers stands aside: another one may reach them. It stands again when it reaches half of the
 //! servers. It also does when nobody leads for a while: then no other is better, and somebody must lead. A server that was never elected
 //! does not look before it stands. If it is cut off, it finds out in its term.
+//!
+//! A server that is about to stop stands no more ([`crate::retirement`]).
 
 use crate::election;
 use crate::leader::Patience;
@@ -31,8 +33,8 @@ enum Next {
     Aside,
 }
 
-/// Campaigns, leads, and campaigns again, for as long as the process runs. A server that does not lead has no record that says so: others
-/// would wait for its end.
+/// Campaigns, leads, and campaigns again, until the server retires. A server that does not lead has no record that says so: others would
+/// wait for its end.
 pub(crate) async fn lead_when_elected(
     local: Arc<Local>,
     coord: Arc<dyn Coord>,
@@ -41,7 +43,11 @@ pub(crate) async fn lead_when_elected(
 ) {
     let mut next = Next::Stand(Duration::ZERO);
     loop {
-        let elected = until_elected(&local, &*coord, &session, next).await;
+        let elected = tokio::select! {
+            biased;
+            () = local.retirement.is_asked() => break,
+            elected = until_elected(&local, &*coord, &session, next) => elected,
+        };
         let Some((leadership, patience)) = elected else {
             return;
         };
@@ -50,7 +56,7 @@ pub(crate) async fn lead_when_elected(
                 tracing::warn!("this leader reaches fewer than half of the servers: it leaves its place to another");
                 Next::Aside
             }
-            Ok(End::Over) => {
+            Ok(End::Over | End::Retired) => {
                 tracing::info!("the term of this leader is over");
                 Next::Stand(PAUSE)
             }
@@ -64,6 +70,7 @@ pub(crate) async fn lead_when_elected(
             tracing::debug!(%error, "not resigned yet");
         }
     }
+    retire(&local, &*coord).await;
 }
 
 /// Waits until this server may stand, and campaigns until it is elected. `None` if the coordinator is shut down.
@@ -133,6 +140,18 @@ async fn reaches_half(local: &Local) -> bool {
     let probes = futures::future::join_all(probes).await;
     let answered = probes.iter().filter(|probe| **probe == Probe::Answered).count();
     2 * (answered + 1) > probes.len()
+}
+
+/// Sees to it that this server cannot be elected any more: an election under way may have happened, or may yet happen.
+async fn retire(local: &Local, coord: &dyn Coord) {
+    loop {
+        match election::withdraw(coord, local.peers.own()).await {
+            Ok(()) => return local.retirement.complete(),
+            Err(CoordError::Closed) => return,
+            Err(error) => tracing::debug!(%error, "the candidacy of this server is not withdrawn yet"),
+        }
+        local.env.sleep(PAUSE).await;
+    }
 }
 
 #[cfg(test)]

@@ -43,6 +43,7 @@ mod peers;
 mod promotion;
 mod records;
 mod reporting;
+mod retirement;
 mod roots;
 mod rules;
 mod session;

@@ -5,6 +5,7 @@ use crate::members::Members;
 use crate::messages::{Call, Request, ServerReport, TabletReport, TabletState};
 use crate::peers::Peers;
 use crate::reporting::Reporting;
+use crate::retirement::Retirement;
 use crate::tablet_answers;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -66,6 +67,7 @@ pub(crate) struct Local {
     leader: Mutex<Option<Arc<dyn LeaderCalls>>>,
     /// The leader, if its last probe was not answered.
     unreached: Mutex<Option<ServerId>>,
+    pub(crate) retirement: Retirement,
     /// The newest term of a leader that has called.
     term: Mutex<u64>,
     /// It is being found out whether tablets that were abandoned here are dropped.
@@ -92,6 +94,7 @@ impl Local {
             closed: Mutex::default(),
             leader: Mutex::new(None),
             unreached: Mutex::new(None),
+            retirement: Retirement::new(),
             term: Mutex::new(0),
             forgetting: AtomicBool::new(false),
         })

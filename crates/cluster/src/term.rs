@@ -127,6 +127,8 @@ pub(crate) enum End {
     Over,
     /// This server does not reach the others.
     CutOff,
+    /// It is about to stop.
+    Retired,
 }
 
 /// Leads until the term is over. An error is that of a term that did not begin.
@@ -249,6 +251,7 @@ async fn until_over(leader: &Leader, leadership: &Leadership) -> End {
         tokio::select! {
             biased;
             () = leader.cut_off() => return End::CutOff,
+            () = local.retirement.is_asked() => return End::Retired,
             () = local.env.sleep(CHECK_INTERVAL) => {}
         }
         match election::leads(&**coord, leadership.version()).await {

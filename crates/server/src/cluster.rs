@@ -38,6 +38,8 @@ use tokio::sync::watch;
 
 /// Pause between two checks that all tablets have moved.
 const LEAVE_PAUSE: Duration = Duration::from_millis(20);
+/// Longest wait until this server does not lead. Without it others find its process gone, a moment after it has ended.
+const RETIRE_WAIT: Duration = Duration::from_secs(5);
 
 /// A server that has joined its cluster.
 pub struct Joined {
@@ -194,7 +196,8 @@ fn addresses(config: &Config, cluster: &Cluster, peer: SocketAddr, bound: Bound)
     }
 }
 
-/// Has the tablets of a server that stops move to others, as far as there is time: they need no replay then.
+/// Has the tablets of a server that stops move to others, as far as there is time: they need no replay then. Afterwards another server
+/// leads, if this one did.
 pub async fn leave(node: &Node, env: &Env, wait: Duration) {
     let Some(OfCluster { admin, number, .. }) = &node.cluster else {
         return;
@@ -206,7 +209,8 @@ pub async fn leave(node: &Node, env: &Env, wait: Duration) {
             return Ok(());
         }
         admin.drain_server(*number, true).await?;
-        while !node.server.all_served().is_empty() {
+        // One that is closed here is not served elsewhere before the leader has heard of it.
+        while !node.server.all_served().is_empty() || admin.has_tablets() {
             env.sleep(LEAVE_PAUSE).await;
         }
         Ok::<(), ServiceError>(())
@@ -215,5 +219,8 @@ pub async fn leave(node: &Node, env: &Env, wait: Duration) {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, "tablets do not move before the stop; others replay their log"),
         Err(_) => tracing::warn!("tablets were left after {wait:?}; others replay their log"),
+    }
+    if env.timeout(RETIRE_WAIT, admin.retire()).await.is_err() {
+        tracing::warn!("the coordinator does not answer; others elect a leader when they find this process gone");
     }
 }

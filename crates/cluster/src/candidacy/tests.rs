@@ -92,3 +92,21 @@ async fn a_cut_off_leader_stands_aside_for_another() {
     world.env.sleep(60 * SECOND).await;
     assert_eq!(leading(&world).await, Some(node.number));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_retires_leaves_its_place_at_once_and_is_not_elected_again() {
+    let world = World::new().await;
+    let first = world.join(1).await;
+    time_until(&world, Some(first.number)).await;
+    let second = world.join(2).await;
+    world.env.sleep(20 * SECOND).await;
+    assert_eq!(leading(&world).await, Some(first.number));
+    first.admin.retire().await;
+    let change = time_until(&world, Some(second.number)).await;
+    assert!(change < SECOND, "{change:?}");
+    second.admin.retire().await;
+    world.env.sleep(60 * SECOND).await;
+    assert_eq!(leading(&world).await, None);
+    let third = world.join(3).await;
+    time_until(&world, Some(third.number)).await;
+}
