@@ -60,9 +60,18 @@ impl Attempts {
         }
     }
 
-    /// A tablet is open.
-    pub fn opened(&mut self, tablet: TabletId) {
-        self.0.remove(&tablet);
+    /// A server has opened a tablet. Others that were unable to open it stay so: it would move back to one of them for balance.
+    pub fn opened(&mut self, tablet: TabletId, server: ServerId, now: Duration) {
+        let Some(failed) = self.0.get_mut(&tablet) else { return };
+        let mut lasting = std::mem::take(&mut failed.lasting);
+        lasting.retain(|id, errors| *id != server && is_unable(*errors, now));
+        *failed = Failed {
+            lasting,
+            ..Failed::default()
+        };
+        if failed.lasting.is_empty() {
+            self.0.remove(&tablet);
+        }
     }
 
     /// Forgets tablets that are not among some.
@@ -75,8 +84,7 @@ impl Attempts {
         let Some(failed) = self.0.get(&tablet) else {
             return Attempted::default();
         };
-        let is_unable = |(count, last): &(u32, Duration)| *count >= LASTING && now.saturating_sub(*last) < UNABLE_FOR;
-        let unable = failed.lasting.iter().filter(|(_, errors)| is_unable(errors));
+        let unable = failed.lasting.iter().filter(|(_, errors)| is_unable(**errors, now));
         Attempted {
             waits: now < failed.next,
             unable: unable.map(|(server, _)| *server).collect(),
@@ -85,8 +93,8 @@ impl Attempts {
 
     /// The last error of each tablet that is not open.
     pub fn errors(&self) -> BTreeMap<TabletId, String> {
-        let errors = self.0.iter().map(|(tablet, failed)| (*tablet, failed.error.clone()));
-        errors.collect()
+        let failed = self.0.iter().filter(|(_, failed)| failed.count > 0);
+        failed.map(|(tablet, failed)| (*tablet, failed.error.clone())).collect()
     }
 
     /// When the next attempt is due of those that wait now.
@@ -97,6 +105,11 @@ impl Attempts {
             .filter(|next| *next > now)
             .min()
     }
+}
+
+/// Whether a server with so many lasting errors, the last one then, is unable to open the tablet now.
+fn is_unable((count, last): (u32, Duration), now: Duration) -> bool {
+    count >= LASTING && now.saturating_sub(last) < UNABLE_FOR
 }
 
 /// Whether the same server fails again in the same way, and another one may not. A refusal of the assignment itself is none: the
@@ -155,8 +168,25 @@ mod tests {
         fail(&mut attempts, ONE, ErrorKind::Unavailable);
         assert_eq!(unable(&attempts, LATER), BTreeSet::new(), "it failed in another way");
         assert_eq!(attempts.errors(), BTreeMap::from([(TABLET, "planted".to_owned())]));
-        attempts.opened(TABLET);
+        attempts.opened(TABLET, ServerId(2), LATER);
         assert_eq!(attempts.of(TABLET, LATER), Attempted::default());
         assert_eq!((attempts.next_due(LATER), attempts.errors()), (None, BTreeMap::new()));
+    }
+
+    #[test]
+    fn a_server_stays_unable_when_another_one_opens_the_tablet() {
+        let mut attempts = Attempts::default();
+        for _ in 0..LASTING {
+            attempts.failed(TABLET, ONE, (ErrorKind::Corruption, "planted"), LATER);
+        }
+        attempts.opened(TABLET, ServerId(2), LATER);
+        let expected = Attempted {
+            waits: false,
+            unable: BTreeSet::from([ONE]),
+        };
+        assert_eq!(attempts.of(TABLET, LATER), expected);
+        assert_eq!((attempts.next_due(LATER), attempts.errors()), (None, BTreeMap::new()));
+        attempts.opened(TABLET, ONE, LATER);
+        assert_eq!(attempts.of(TABLET, LATER), Attempted::default());
     }
 }

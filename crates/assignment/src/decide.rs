@@ -183,7 +183,7 @@ impl<'a> Decision<'a> {
                 }
                 if !self.is_eligible(owner.server) {
                     self.leaving.push((cost, owner, tablet));
-                } else if tablet.unchanged_for >= SETTLED && tablet.assignment.logs.is_empty() {
+                } else if is_settled(tablet) {
                     let movable = Movable {
                         tablet: tablet.id,
                         cost,
@@ -388,6 +388,11 @@ impl<'a> Decision<'a> {
             }
         }
     }
+}
+
+/// Whether a tablet may move for balance. One that some servers are unable to open stays where it is open.
+fn is_settled(tablet: &TabletView) -> bool {
+    tablet.unchanged_for >= SETTLED && tablet.assignment.logs.is_empty() && tablet.attempts.unable.is_empty()
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ fn of_two_writes_without_timestamps_the_second_is_newer_whichever_server_has_the
 }
 
 /// Seeds of each direction in which a leader is cut off.
-const SEEDS_PER_CUT: u64 = 4;
+const SEEDS_PER_CUT: u64 = 2;
 
 #[test]
 fn a_leader_that_does_not_reach_the_others_stops_no_failover() {

@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use stele_assignment::{Assignment, Order, Owner, View};
+use stele_assignment::{Assignment, Order, Owner, Session, View};
 use stele_catalog::Reassignment;
 use stele_client::{Closing, ServiceError, ServiceResult};
-use stele_coord::{Txn, TxnOutcome, Write, next_epoch};
+use stele_coord::{Condition, Txn, TxnOutcome, Write, next_epoch};
 use stele_env::PlantedBug;
 use stele_tabletserver::{delete_log, settle_log};
 use stele_types::{Epoch, ErrorKind, ServerId, TableSchema, TabletId};
@@ -62,8 +62,10 @@ impl Orders {
         match order {
             Order::Seal(server) => {
                 let of = leader.clone();
+                let known = view.servers.get(&server);
+                let has_ended = known.is_some_and(|known| known.session != Session::Alive);
                 self.run_once(leader, Task::Log(server), async move {
-                    of.note("sealing a log", server, of.seal(server).await);
+                    of.note("sealing a log", server, of.seal(server, has_ended).await);
                 });
             }
             Order::DeleteLog(server) => {
@@ -205,14 +207,15 @@ impl Leader {
         }
     }
 
-    /// Seals the log of a server: afterwards it acknowledges no write, and its record goes.
-    async fn seal(&self, server: ServerId) -> ServiceResult<()> {
+    /// Seals the log of a server: afterwards it acknowledges no write, and its record goes. Fails if the session of the server had ended,
+    /// and it has another one now.
+    pub(super) async fn seal(&self, server: ServerId, has_ended: bool) -> ServiceResult<()> {
         tracing::info!(%server, "a server is given up: its log is sealed");
         if self.local.env.planted(PlantedBug::SealNothing) {
             return self.record_sealed(server, 0).await;
         }
         if !self.local.env.planted(PlantedBug::SealFirst) {
-            self.record_given_up(server).await?;
+            self.record_given_up(server, has_ended).await?;
         }
         let log = self.roots.take_over(server).await;
         let log = log.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
@@ -225,13 +228,17 @@ impl Leader {
     }
 
     /// Before storage refuses its appends: if this leader ends in between, the server must not go on as a member that cannot write.
-    async fn record_given_up(&self, server: ServerId) -> ServiceResult<()> {
+    async fn record_given_up(&self, server: ServerId, has_ended: bool) -> ServiceResult<()> {
         let view = self.local.members.view();
         let log = view.logs.get(&server).cloned().unwrap_or_default();
         if log.given_up && !view.servers.contains_key(&server) {
             return Ok(());
         }
-        self.record(server, LogRecord { given_up: true, ..log }).await
+        // A server with a new session trusts its lease. Until the lease is over, it would answer reads that its successor's rows make stale.
+        let record = records::key(SERVERS, server);
+        let still_gone = (has_ended && !log.given_up).then(|| Condition::absent(&record));
+        self.record(server, LogRecord { given_up: true, ..log }, still_gone)
+            .await
     }
 
     async fn record_sealed(&self, server: ServerId, bytes: u64) -> ServiceResult<()> {
@@ -242,12 +249,12 @@ impl Leader {
             streams,
             given_up: true,
         };
-        self.record(server, record).await
+        self.record(server, record, None).await
     }
 
     /// Writes the record of the log of a server that is no member from then on.
-    async fn record(&self, server: ServerId, record: LogRecord) -> ServiceResult<()> {
-        self.commit(vec![
+    async fn record(&self, server: ServerId, record: LogRecord, only_if: Option<Condition>) -> ServiceResult<()> {
+        let writes = vec![
             Write::Put {
                 key: records::key(LOGS, server),
                 value: records::encode(&record),
@@ -255,8 +262,8 @@ impl Leader {
             Write::Delete {
                 key: records::key(SERVERS, server),
             },
-        ])
-        .await
+        ];
+        self.commit_if(only_if.into_iter().collect(), writes).await
     }
 
     /// Deletes the log of a server that nothing needs.
@@ -297,12 +304,17 @@ impl Leader {
 
     /// Changes records of servers, as long as this server leads.
     pub(crate) async fn commit(&self, writes: Vec<Write>) -> ServiceResult<()> {
-        let conditions = vec![self.fence.clone()];
+        self.commit_if(Vec::new(), writes).await
+    }
+
+    /// The same under further conditions.
+    async fn commit_if(&self, mut conditions: Vec<Condition>, writes: Vec<Write>) -> ServiceResult<()> {
+        conditions.push(self.fence.clone());
         match self.coord.txn(Txn { conditions, writes }).await {
             Ok(TxnOutcome::Committed { .. }) => Ok(()),
             Ok(TxnOutcome::Conflict { .. }) => Err(ServiceError::new(
                 ErrorKind::Unavailable,
-                "this server does not lead the cluster any more",
+                "this server does not lead the cluster any more, or the record of the other server has changed",
             )),
             Err(error) => Err(ServiceError::new(error.kind(), error.to_string())),
         }
@@ -393,7 +405,7 @@ impl Leader {
         let mut observed = self.observed.lock();
         for (tablet, outcome) in outcomes {
             match result(outcome) {
-                Ok(()) => observed.attempts.opened(tablet),
+                Ok(()) => observed.attempts.opened(tablet, server, now),
                 Err(error) => {
                     tracing::debug!(%server, %tablet, %error, "a tablet is not open yet");
                     let error = (error.kind, error.message.as_str());

@@ -79,6 +79,29 @@ async fn a_replacement_is_committed_although_the_record_of_an_old_tablet_is_left
     assert!(local.server.served(NEW).is_ok(), "the catalog names it");
 }
 
+/// Until its lease is over, it would answer reads that its successor's rows make stale.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_has_a_new_session_is_not_given_up_for_the_end_of_the_former() {
+    let world = World::new().await;
+    let local = world.follow(1).await;
+    let leader = world.elect(&local).await;
+    let returned = ServerId(2);
+    world
+        .put(records::key(LOGS, returned), records::encode(&LogRecord::default()))
+        .await;
+    world.note_member(2).await;
+    world.env.sleep(Duration::from_secs(1)).await;
+    let is_member = async || {
+        let record = world.coord.get(&records::key(records::SERVERS, returned)).await;
+        record.expect("read").is_some()
+    };
+    leader.seal(returned, true).await.expect_err("it is back");
+    assert!(is_member().await);
+    // Its process is gone, before its session ends.
+    leader.seal(returned, false).await.expect("sealed");
+    assert!(!is_member().await);
+}
+
 /// A member that counts the calls by which it opens tablets.
 struct Counting {
     control: Control,
@@ -88,7 +111,8 @@ struct Counting {
 #[async_trait]
 impl ControlService for Counting {
     async fn control(&self, origin: Origin, request: Bytes) -> ServiceResult<Bytes> {
-        if let Request::Open(_) = codec::decode::<Call>(&request)?.request {
+        let (_, call) = codec::untimed(&request)?;
+        if let Request::Open(_) = codec::decode::<Call>(call)?.request {
             self.opens.fetch_add(1, Ordering::Relaxed);
         }
         self.control.control(origin, request).await

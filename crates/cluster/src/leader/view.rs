@@ -69,7 +69,7 @@ impl Observed {
             servers.insert(*server, view);
         }
         self.ended.retain(|server, _| members.logs.contains_key(server));
-        self.note(reports);
+        self.note(reports, now);
         let mut tables = Vec::with_capacity(catalog.tables.len());
         let mut seen = 0;
         for table in catalog.tables.values() {
@@ -97,15 +97,19 @@ impl Observed {
         }
     }
 
-    fn note(&mut self, reports: &BTreeMap<ServerId, Arc<ServerReport>>) {
-        for report in reports.values().flat_map(|report| report.tablets.iter().flatten()) {
+    fn note(&mut self, reports: &BTreeMap<ServerId, Arc<ServerReport>>, now: Duration) {
+        let reports = reports.iter().flat_map(|(server, report)| {
+            let tablets = report.tablets.iter().flatten();
+            tablets.map(|tablet| (*server, tablet))
+        });
+        for (server, report) in reports {
             let Some(known) = self.tablets.get_mut(&report.tablet) else {
                 continue;
             };
             if known.owner.is_some_and(|owner| owner.epoch == report.epoch) {
                 (known.bytes, known.requests) = (report.bytes, report.requests);
                 if matches!(report.state, TabletState::Replayed | TabletState::Serving) {
-                    self.attempts.opened(report.tablet);
+                    self.attempts.opened(report.tablet, server, now);
                 }
             }
         }

@@ -138,7 +138,8 @@ async fn a_late_order_to_open_a_tablet_is_refused_once_the_catalog_has_a_newer_o
             seen,
             next: next.clone(),
         };
-        assert_eq!(tables.reassign(&[change]).await.expect("changed"), 1);
+        let newest = Catalog::load(world.coord.clone()).await.expect("loaded");
+        assert_eq!(newest.reassign(&[change]).await.expect("changed"), 1);
         seen = next;
     }
     world.env.sleep(Duration::from_secs(1)).await;

@@ -233,6 +233,7 @@ impl Model {
                 let lost: Vec<_> = unflushed.iter().filter(|log| !logs.contains(log)).collect();
                 assert!(lost.is_empty(), "{tablet:?} is served without the writes in {lost:?}");
                 *state = ServedState::Replayed;
+                self.tablet(tablet).attempts.unable.remove(&id);
             }
             ServedState::Replayed => {
                 // A flush: files have everything that was in memtables.
