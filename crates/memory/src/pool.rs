@@ -114,7 +114,12 @@ impl Pool {
         Usage {
             calls: of(Part::Requests) + of(Part::Responses) + overdraft,
             memtables: self.0.memtable_excess.load(Ordering::Relaxed),
-            other: of(Part::Batches) + of(Part::WriteRows) + of(Part::Values) + of(Part::Readahead) + of(Part::Peers),
+            other: of(Part::Batches)
+                + of(Part::WriteRows)
+                + of(Part::Values)
+                + of(Part::Readahead)
+                + of(Part::Peers)
+                + of(Part::PeerRows),
         }
     }
 

@@ -27,8 +27,10 @@ pub enum Part {
     Values,
     /// Blocks that scans read ahead.
     Readahead,
-    /// Copies of requests to other servers until they are answered, and rows for other servers until they are sent.
+    /// Copies of requests to other servers until they are answered.
     Peers,
+    /// Rows for other servers until they are sent. Not of the same share: two servers would wait for each other.
+    PeerRows,
     /// Bloom filters of open sstables.
     BloomFilters,
     /// Tokens of recent requests, with their answers.
@@ -53,6 +55,7 @@ pub const ALL: [Part; PARTS] = [
     Part::Values,
     Part::Readahead,
     Part::Peers,
+    Part::PeerRows,
     Part::BloomFilters,
     Part::RequestTokens,
     Part::Heat,
@@ -120,8 +123,10 @@ pub const SHARES: [Share; PARTS] = [
     share(Part::Values, "values", 16, 16 * MIB, 1024 * MIB, None),
     // Eight times the readahead of a scan of eight runs.
     share(Part::Readahead, "ahead", 16, 16 * MIB, 256 * MIB, None),
-    // Eight batches of rows for other servers at least. A larger request or row takes the overdraft.
-    share(Part::Peers, "peers", 32, 8 * MIB, 256 * MIB, None),
+    // A larger request waits until it has all of it.
+    share(Part::Peers, "peers", 64, 4 * MIB, 128 * MIB, None),
+    // Eight batches at least. A larger row takes the overdraft.
+    share(Part::PeerRows, "peer_rows", 64, 8 * MIB, 128 * MIB, None),
     // Ten bits a row: enough for a hundred times as many 1 KiB rows on disk as there is memory.
     share(Part::BloomFilters, "filters", 4, 0, u64::MAX, None),
     // Three thousand requests at least; half a million with 8 GiB, at some 260 bytes each.
@@ -164,7 +169,7 @@ pub const fn worst_case(budget: u64) -> u64 {
 const _: () = {
     assert!(worst_case(1 << 30) <= (1 << 30) / 16 * 15);
     assert!(worst_case(64 << 30) <= (64 << 30) / 16 * 11);
-    assert!(MIN_BYTES == 138 * MIB);
+    assert!(MIN_BYTES == 142 * MIB);
     let mut at = 0;
     while at < PARTS {
         assert!(

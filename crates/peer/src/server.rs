@@ -101,7 +101,7 @@ impl PeerServer {
             env,
             tablets,
             requests: pool.of(Part::Requests),
-            batches: pool.of(Part::Peers),
+            batches: pool.of(Part::PeerRows),
         });
         PeerServer {
             own,

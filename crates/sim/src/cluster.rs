@@ -123,7 +123,7 @@ fn small_pool() -> Pool {
         // Enough that no test forgets one.
         Part::RequestTokens => 1 << 20,
         // There are no front ends.
-        Part::Requests | Part::Responses | Part::Peers => 1 << 20,
+        Part::Requests | Part::Responses | Part::Peers | Part::PeerRows => 1 << 20,
         // A few pieces of changes.
         Part::Archive => 512 << 10,
         // Some streams wait for each other.

@@ -94,12 +94,13 @@ impl GovernorMetrics {
 
 /// Bytes that are reserved below the front ends, by consumer.
 pub(crate) fn reserved_below(pool: &Pool) -> impl Iterator<Item = (&'static str, u64)> {
-    const BELOW: [Part; 8] = [
+    const BELOW: [Part; 9] = [
         Part::Readahead,
         Part::Batches,
         Part::WriteRows,
         Part::Values,
         Part::Peers,
+        Part::PeerRows,
         Part::Heat,
         Part::Archive,
         Part::Restores,

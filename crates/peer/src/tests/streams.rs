@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stele_client::{BatchReservation, ServiceResult, TabletService};
 use stele_memory::{OVERDRAFT_BYTES, Part, Pool};
-use stele_types::{ErrorKind, RowBatch};
+use stele_types::{ErrorKind, RowBatch, RowRange, RowSet};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
@@ -139,7 +139,7 @@ async fn a_large_row_waits_for_the_readers_memory() {
 async fn a_row_may_take_all_memory_for_rows() {
     let mib = |bytes: usize| bytes >> 20;
     for (row, fits) in [(90 << 20, true), (OVERDRAFT_BYTES + 1, false)] {
-        let pool = Pool::default().limited(Part::Peers, 8 << 20);
+        let pool = Pool::default().limited(Part::PeerRows, 8 << 20);
         let mut net = net(1 << 16, 0);
         let (remote, tablets) = (net.remote(), tablets());
         // The size of the memory that it takes; it is not allocated.
@@ -159,6 +159,29 @@ async fn a_row_may_take_all_memory_for_rows() {
         let server = net.serve_within(&pool, &tablets, pending());
         tokio::join!(read, server).1.abort();
     }
+}
+
+/// Each of two servers would otherwise wait for rows that the other one sends once its own request has its memory.
+#[tokio::test(start_paused = true)]
+async fn copies_of_requests_leave_the_memory_of_rows_alone() {
+    let pool = Pool::default().limited(Part::Peers, 4 << 20);
+    let mut net = net(1 << 16, 0);
+    let (remote, tablets) = (net.remote_within(&pool), tablets());
+    let rows = || {
+        let mut request = scan();
+        let row = |at: u32| Bytes::from(format!("{at:0100}"));
+        request.rows = RowSet::new((0..30_000).map(|at| RowRange::single(&row(at))).collect());
+        request
+    };
+    let read = async || {
+        let mut stream = remote.read(TABLET, rows()).await.unwrap();
+        stream.next().await
+    };
+    // The second request waits for the answer to the first.
+    let reads = async { tokio::join!(read(), read()) };
+    let ((first, second), server) = tokio::join!(reads, net.serve_within(&pool, &tablets, pending()));
+    assert_eq!((first, second), (Ok(None), Ok(None)));
+    server.abort();
 }
 
 #[tokio::test]

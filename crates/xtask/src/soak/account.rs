@@ -25,6 +25,10 @@ const KNOWN: [(&str, &str); 12] = [
     (r#"stele_memory_reserved_bytes{of="values"}"#, "values"),
     (r#"stele_memory_reserved_bytes{of="rows"}"#, "rows for writes"),
     (r#"stele_memory_reserved_bytes{of="peers"}"#, "other servers"),
+    (
+        r#"stele_memory_reserved_bytes{of="peer_rows"}"#,
+        "rows for other servers",
+    ),
     (r#"stele_bigtable_reserved_bytes{of="requests"}"#, "requests"),
     (r#"stele_bigtable_reserved_bytes{of="responses"}"#, "responses"),
     // Memory of the program itself.
