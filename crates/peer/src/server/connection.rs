@@ -182,6 +182,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
                 return if progress { Poll::Ready(Ok(true)) } else { Poll::Pending };
             }
             if let Some(head) = self.input.head()? {
+                if !is_of_caller(head.kind) {
+                    return Poll::Ready(Err(ProtocolError::FrameKind(head.kind as u8).into()));
+                }
                 if !self.admit(&head) {
                     progress = true;
                     continue;
@@ -332,6 +335,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         }
         Poll::Pending
     }
+}
+
+/// Whether callers send frames of a kind. Memory is reserved for requests only, and other frames of callers have no body.
+fn is_of_caller(kind: FrameKind) -> bool {
+    matches!(
+        kind,
+        FrameKind::Request | FrameKind::Cancel | FrameKind::Credit | FrameKind::Ping
+    )
 }
 
 fn tick(shared: &Shared) -> BoxFuture<'static, ()> {

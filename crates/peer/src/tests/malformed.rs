@@ -30,6 +30,12 @@ pub(super) fn request(call: u64, kind: Result<CallKind, u16>, body: &[u8]) -> Ve
     [frame.head(), &frame.body.concat()].concat()
 }
 
+fn large(bytes: usize) -> Segments {
+    let mut content = Segments::default();
+    content.slice(&vec![0; bytes]);
+    content
+}
+
 /// Serves these bytes behind a handshake; how the connection ends, and the bytes that it answers.
 async fn served(bytes: Vec<u8>) -> (Result<(), ConnectionError>, Vec<u8>) {
     let net = net(1, 0);
@@ -48,7 +54,7 @@ async fn served(bytes: Vec<u8>) -> (Result<(), ConnectionError>, Vec<u8>) {
     let serve = async move { server.serve(end, pending()).await };
     let (ended, answers) = tokio::join!(serve, talk);
     assert_eq!(pool.of(Part::Requests).used(), 0, "memory is given back");
-    assert_eq!(pool.of(Part::Peers).used(), 0, "memory is given back");
+    assert_eq!(pool.of(Part::PeerRows).used(), 0, "memory is given back");
     (ended, answers)
 }
 
@@ -73,6 +79,9 @@ async fn violations_end_the_connection() {
     assert_eq!(protocol_error(damaged).await, ProtocolError::Checksum("head"));
     let answer = Encoded::bare(FrameKind::Response, 1, &[]).head().to_vec();
     assert_eq!(protocol_error(answer).await, ProtocolError::FrameKind(4));
+    // Its head is enough: nothing is allocated for the rest.
+    let rows = Encoded::new(FrameKind::Rows, 0, 1, &[], large(1 << 20)).unwrap();
+    assert_eq!(protocol_error(rows.head().to_vec()).await, ProtocolError::FrameKind(5));
     let other = request(1, Ok(CallKind::Read), body);
     assert!(matches!(protocol_error(other).await, ProtocolError::Malformed { .. }));
 }
