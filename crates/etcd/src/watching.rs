@@ -4,7 +4,9 @@
 //! survives its connection: it continues at its position on another member. If etcd has compacted that revision, every
 //! watch is told to list again.
 //!
-//! A member that is silent is asked for its progress, and left if it stays silent. A member without a leader ends the stream.
+//! A member that is silent is asked for its progress, and left if it stays silent. It is left, too, if its progress stays behind the
+//! revision that a linearizable read has returned before: a member whose disk stalls goes on to answer. A member without a leader
+//! ends the stream.
 
 use crate::calls::Connection;
 use crate::failure::Failure;
@@ -32,6 +34,9 @@ use tonic::Streaming;
 
 /// A stream that is silent for this long is asked for its progress; after twice as long its member is left.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
+
+/// Answers in a row that are behind, after which a member is left. One may have crossed the change that it lacks.
+const LATE_ANSWERS: u32 = 2;
 
 /// All watches of one coordinator object.
 pub(crate) struct Watching {
@@ -236,6 +241,34 @@ async fn open(
     connection.watch(stream::StreamExt::chain(first, later)).await
 }
 
+/// The progress that a silent member must show.
+#[derive(Default)]
+struct Progress {
+    /// It has not answered yet.
+    was_asked: bool,
+    /// A revision that etcd has.
+    least: i64,
+    /// Answers in a row that were behind.
+    late: u32,
+}
+
+impl Progress {
+    /// The member has sent something.
+    fn heard(&mut self, response: &WatchResponse) -> std::result::Result<(), End> {
+        self.was_asked = false;
+        match response.events.is_empty() && response.revision() < self.least {
+            true => self.late += 1,
+            false => self.late = 0,
+        }
+        match self.late < LATE_ANSWERS {
+            true => Ok(()),
+            false => Err(End::Failed(
+                "the member does not come to the newest revision".to_owned(),
+            )),
+        }
+    }
+}
+
 async fn read_all(
     watching: &Weak<Watching>,
     env: &Env,
@@ -244,25 +277,38 @@ async fn read_all(
     mut responses: Streaming<WatchResponse>,
     ask: &mpsc::Sender<WatchRequest>,
 ) -> End {
-    let mut was_asked = false;
+    let mut progress = Progress::default();
     loop {
         let response = match until(stop, env.timeout(SILENCE_MAX, responses.message())).await {
             None => return End::Stopped,
-            Some(Err(_)) if was_asked => return End::Failed("no answer".to_owned()),
+            Some(Err(_)) if progress.was_asked => return End::Failed("no answer".to_owned()),
             Some(Err(_)) => {
-                was_asked = true;
-                let progress = WatchRequest {
+                let Some(strong) = watching.upgrade() else {
+                    return End::Stopped;
+                };
+                let (members, keys) = (strong.members.clone(), strong.keys.clone());
+                drop(strong);
+                match until(stop, current_revision(&members, &keys, members.deadline())).await {
+                    None => return End::Stopped,
+                    Some(Ok(revision)) => progress.least = revision,
+                    // Nobody shows that this member is behind.
+                    Some(Err(error)) => tracing::debug!(%error, "the newest revision is not known"),
+                }
+                progress.was_asked = true;
+                let request = WatchRequest {
                     request: Some(WatchKind::Progress(WatchProgressRequest {})),
                 };
                 // A full queue means that the connection takes nothing: the next round leaves it.
-                let _ = ask.try_send(progress);
+                let _ = ask.try_send(request);
                 continue;
             }
             Some(Ok(Ok(Some(response)))) => response,
             Some(Ok(Ok(None))) => return End::Failed("the stream ended".to_owned()),
             Some(Ok(Err(status))) => return End::Failed(Failure::from(status).into_error().to_string()),
         };
-        was_asked = false;
+        if let Err(end) = progress.heard(&response) {
+            return end;
+        }
         let Some(strong) = watching.upgrade() else {
             return End::Stopped;
         };
@@ -277,5 +323,41 @@ async fn until<T>(stop: &Notify, future: impl Future<Output = T>) -> Option<T> {
     match select(pin!(future), pin!(stop.notified())).await {
         Either::Left((output, _)) => Some(output),
         Either::Right(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::messages::ResponseHeader;
+
+    fn at(revision: i64) -> WatchResponse {
+        WatchResponse {
+            header: Some(ResponseHeader {
+                revision,
+                ..ResponseHeader::default()
+            }),
+            ..WatchResponse::default()
+        }
+    }
+
+    #[test]
+    fn a_member_that_answers_and_stays_behind_is_left() {
+        let mut progress = Progress {
+            least: 10,
+            ..Progress::default()
+        };
+        assert!(progress.heard(&at(9)).is_ok(), "it may have crossed the change");
+        assert!(progress.heard(&at(10)).is_ok());
+        assert!(progress.heard(&at(9)).is_ok());
+        assert!(progress.heard(&at(9)).is_err());
+        // Events arrive in order, and those before the newest first.
+        let events = WatchResponse {
+            events: vec![Event::default()],
+            ..at(9)
+        };
+        progress.late = 1;
+        assert!(progress.heard(&events).is_ok());
+        assert_eq!(progress.late, 0);
     }
 }
