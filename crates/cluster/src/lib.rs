@@ -60,7 +60,7 @@ pub use archiving::Archiving;
 pub use checking::CHECK_FINDINGS;
 pub use members::{Addresses, Members};
 pub use merging::MergePace;
-pub use node::{Agreed, ClusterNode, ClusterOptions, ClusterStorage, JoinError, agree, join};
+pub use node::{Agreed, ClusterNode, ClusterOptions, ClusterStorage, Connections, JoinError, agree, join};
 pub use promotion::{Begun, KnownPromotion, PromotedRoot, Promotion, PromotionError, carried_records, promotion_of};
 pub use roots::LogRoots;
 pub use rules::RULES_AGE_MAX;

@@ -121,6 +121,8 @@ pub struct ClusterNode {
     pub server: Arc<TabletServer>,
     /// Serves other servers.
     pub peers: PeerServer,
+    /// The connections to other servers.
+    pub connections: Connections,
     /// The servers of the cluster.
     pub members: Arc<Members>,
     /// The number of the cluster.
@@ -133,6 +135,20 @@ pub struct ClusterNode {
     pub archiver: Option<Arc<Archiver>>,
     /// Completes with true when the server was given up.
     pub given_up: watch::Receiver<bool>,
+}
+
+/// The connections of a server to the others.
+pub struct Connections {
+    dispatcher: Arc<Dispatcher>,
+    local: Arc<Local>,
+}
+
+impl Connections {
+    /// Has later calls use new connections, because other servers are trusted now. Calls under way end on the present ones.
+    pub fn renew(&self) {
+        self.dispatcher.renew();
+        self.local.peers.renew();
+    }
 }
 
 /// Finds owners in the catalog, and their addresses.
@@ -149,6 +165,11 @@ impl Owners for CatalogOwners {
             true => Some(Owner::Here),
             false => self.members.peer(owner.server).map(|peer| Owner::There(Arc::new(peer))),
         }
+    }
+
+    fn is_member(&self, server: u64) -> bool {
+        let members = self.members.view();
+        u32::try_from(server).is_ok_and(|server| members.servers.contains_key(&ServerId(server)))
     }
 }
 
@@ -265,7 +286,7 @@ pub async fn join(
         keep_deleted,
         destinations,
         archiving,
-        tablets: node.2,
+        tablets: node.2.clone(),
         check_metrics: CheckMetrics::new(metrics),
     };
     env.spawn(
@@ -275,6 +296,10 @@ pub async fn join(
     Ok(ClusterNode {
         service: node.0,
         peers: node.1,
+        connections: Connections {
+            dispatcher: node.2,
+            local: local.clone(),
+        },
         admin: ClusterAdmin::new(local, coord, rules_age),
         server,
         members,
@@ -331,7 +356,7 @@ fn assemble(
     member: &Member,
     local: &Arc<Local>,
     (leased, options): (Arc<dyn TabletService>, ClusterOptions),
-) -> (Arc<dyn TableService>, PeerServer, Arc<dyn TabletService>) {
+) -> (Arc<dyn TableService>, PeerServer, Arc<Dispatcher>) {
     let owners = CatalogOwners {
         own: member.server,
         catalog: local.catalog.clone(),
@@ -342,7 +367,7 @@ fn assemble(
         lanes: options.lanes,
         ..RemoteOptions::default()
     };
-    let dispatcher: Arc<dyn TabletService> = Arc::new(Dispatcher::new(
+    let dispatcher = Arc::new(Dispatcher::new(
         (env.clone(), pool.clone()),
         member.identity(),
         leased.clone(),

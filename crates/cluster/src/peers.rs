@@ -47,6 +47,11 @@ impl Peers {
         ServerId(u32::try_from(self.own.server).unwrap_or_default())
     }
 
+    /// Has later calls use new connections.
+    pub(crate) fn renew(&self) {
+        self.remotes.lock().values().for_each(|remote| remote.renew());
+    }
+
     fn remote(&self, server: ServerId) -> ServiceResult<Arc<RemoteTablets>> {
         let peer = self.members.peer(server).ok_or_else(|| {
             let message = format!("server {server} is not a member of the cluster now");

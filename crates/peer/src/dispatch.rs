@@ -29,6 +29,9 @@ pub enum Owner {
 pub trait Owners: Send + Sync + 'static {
     /// The owner of a tablet as far as it is known here; `None` while it has none.
     fn owner_of(&self, tablet: TabletId) -> Option<Owner>;
+
+    /// Whether a server is a member of the cluster.
+    fn is_member(&self, server: u64) -> bool;
 }
 
 /// Tablets of all servers of a cluster.
@@ -41,7 +44,7 @@ pub struct Dispatcher {
     options: RemoteOptions,
     local: Arc<dyn TabletService>,
     owners: Arc<dyn Owners>,
-    /// By number of the server. A server has one entry, that of its latest life and address: so there are no more than servers.
+    /// By number of the server. Each life of a server has its own number: entries of former members go with the next new one.
     peers: RwLock<BTreeMap<u64, Arc<RemoteTablets>>>,
 }
 
@@ -65,6 +68,17 @@ impl Dispatcher {
         }
     }
 
+    /// Has later calls use new connections, say because other servers are trusted now.
+    pub fn renew(&self) {
+        self.peers.read().values().for_each(|remote| remote.renew());
+    }
+
+    /// Number of servers that it has called and not forgotten.
+    #[cfg(test)]
+    pub(crate) fn known(&self) -> usize {
+        self.peers.read().len()
+    }
+
     fn owner(&self, tablet: TabletId) -> ServiceResult<Owner> {
         self.owners.owner_of(tablet).ok_or_else(|| {
             let message = format!("tablet {tablet} has no server now");
@@ -84,6 +98,7 @@ impl Dispatcher {
                 let remote = RemoteTablets::new(self.env.clone(), &self.pool, self.own, peer.clone(), self.options);
                 let remote = Arc::new(remote);
                 peers.insert(server, Arc::clone(&remote));
+                peers.retain(|known, _| *known == server || self.owners.is_member(*known));
                 remote
             }
         }

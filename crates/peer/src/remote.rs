@@ -24,6 +24,7 @@ use crate::writes;
 use async_trait::async_trait;
 use bytes::Bytes;
 use lane::{Lane, Reply};
+use parking_lot::RwLock;
 use rows::RemoteRows;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -81,7 +82,8 @@ impl Default for RemoteOptions {
 /// The tablets of one other server.
 pub struct RemoteTablets {
     shared: Arc<Shared>,
-    lanes: Vec<Arc<Lane>>,
+    /// A lane that takes no more calls, and still has some, is replaced.
+    lanes: Vec<RwLock<Arc<Lane>>>,
 }
 
 /// Everything that calls use.
@@ -102,10 +104,10 @@ impl Shared {
         hop
     }
 
-    /// Memory of a request's copy.
+    /// Memory of a request's copy. One that is larger than the share waits for all of it: the client's request may have the overdraft.
     async fn reserve(&self, body: &Segments) -> ServiceResult<Reservation> {
         let bytes = body.copied() + CALL_BYTES;
-        let reserved = self.requests.reserve_large(&self.env, bytes, MEMORY_WAIT).await;
+        let reserved = self.requests.reserve(&self.env, bytes, MEMORY_WAIT).await;
         reserved.map_err(|_| {
             let message = "too many requests wait for other servers";
             ServiceError::new(ErrorKind::Busy, message)
@@ -124,7 +126,7 @@ impl RemoteTablets {
             requests: pool.of(Part::Peers),
             readahead: pool.of(Part::Readahead),
         });
-        let lanes = (0..options.lanes.clamp(1, LANES_MAX)).map(|_| Arc::default()).collect();
+        let lanes = (0..options.lanes.clamp(1, LANES_MAX)).map(|_| RwLock::default()).collect();
         RemoteTablets { shared, lanes }
     }
 
@@ -133,14 +135,31 @@ impl RemoteTablets {
         &self.shared.peer
     }
 
+    /// Has later calls use new connections. The present ones end with their calls.
+    pub fn renew(&self) {
+        for lane in &self.lanes {
+            std::mem::take(&mut *lane.write()).close();
+        }
+    }
+
     /// The lane of the calling thread.
-    fn lane(&self) -> &Arc<Lane> {
+    fn lane(&self) -> Arc<Lane> {
         let thread = THREAD.get().unwrap_or_else(|| {
             let next = THREADS.fetch_add(1, Ordering::Relaxed);
             THREAD.set(Some(next));
             next
         });
-        &self.lanes[thread % self.lanes.len()]
+        let place = &self.lanes[thread % self.lanes.len()];
+        let lane = Arc::clone(&*place.read());
+        if !lane.is_draining() {
+            return lane;
+        }
+        // The server may go on to serve: it also ends the connections of callers that it trusted before.
+        let mut lane = place.write();
+        if lane.is_draining() {
+            *lane = Arc::default();
+        }
+        Arc::clone(&*lane)
     }
 
     /// Asks for something about the cluster, and waits for the answer at most this long. A lost answer is `Aborted`: the call
@@ -202,7 +221,7 @@ fn with_caller(body: Segments) -> (bool, Segments) {
 
 impl Drop for RemoteTablets {
     fn drop(&mut self) {
-        self.lanes.iter().for_each(|lane| lane.close());
+        self.lanes.iter().for_each(|lane| lane.read().close());
     }
 }
 
@@ -213,7 +232,7 @@ impl TabletService for RemoteTablets {
         // Caches were probed here, not at the owner.
         request.waits = false;
         let body = messages::encode_read(&request)?;
-        let lane = Arc::clone(self.lane());
+        let lane = self.lane();
         Ok(Box::new(RemoteRows::new(Arc::clone(&self.shared), lane, tablet, body)))
     }
 

@@ -24,12 +24,14 @@ use stele_access::Forwarded;
 use stele_backup::Places;
 use stele_backup::archive::ArchiveMetrics;
 use stele_client::{ServiceError, SlowCalls, TableAdmin};
-use stele_cluster::{Addresses, Agreed, Archiving, ClusterNode, ClusterOptions, ClusterStorage, MergePace, SweepPace};
+use stele_cluster::{
+    Addresses, Agreed, Archiving, ClusterNode, ClusterOptions, ClusterStorage, Connections, MergePace, SweepPace,
+};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_etcd::EtcdCoord;
 use stele_hbase::ConditionTests;
-use stele_serving::{EventLoops, PeerConnector};
+use stele_serving::{EventLoops, PeerConnector, PeerTls};
 use stele_settings::{Cluster, Config, Place};
 use stele_storage::Storage;
 use stele_storage::remote::cache::CacheOptions;
@@ -77,7 +79,7 @@ pub async fn join(
         None => env,
         Some(tls) => env.clone().connecting_by(PeerConnector::new(Arc::clone(tls), env)),
     };
-    let port = PeerPort::new(listener, tls, env.clone(), metrics);
+    let port = PeerPort::new(listener, tls.clone(), env.clone(), metrics);
     let coord = connect(cluster, &env, metrics).await?;
     let place = cluster.commit_log.as_ref().unwrap_or(&config.data);
     let agreed = stele_cluster::agree(&*coord, &env, &place.to_string()).await?;
@@ -125,8 +127,12 @@ pub async fn join(
         started_micros,
         cluster,
         archiver,
+        connections,
         ..
     } = joined;
+    if let Some(tls) = tls {
+        env.spawn("connections to other servers", follow_trust(tls, connections));
+    }
     tracing::info!(server = %number, "this server has joined its cluster");
     let stop_peers = port.serve(peers, loops.clone());
     let log = roots.own().context("the server has no log")?;
@@ -150,6 +156,17 @@ pub async fn join(
         data: Data::of_cluster(log, given_up),
         stop_peers,
     })
+}
+
+/// Has connections replaced when other servers are trusted than before.
+async fn follow_trust(tls: Arc<PeerTls>, connections: Connections) {
+    let mut changed = Box::pin(tls.trust_changed());
+    loop {
+        changed.await;
+        // Before the connections are replaced: of a change meanwhile there would be no word.
+        changed = Box::pin(tls.trust_changed());
+        connections.renew();
+    }
 }
 
 /// The archive of the logs, if the settings have one, and how others are read.

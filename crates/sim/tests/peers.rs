@@ -127,6 +127,11 @@ impl Owners for Catalog {
     fn owner_of(&self, _: TabletId) -> Option<Owner> {
         self.0.lock().clone().map(Owner::There)
     }
+
+    fn is_member(&self, server: u64) -> bool {
+        let owner = self.0.lock();
+        owner.as_ref().is_some_and(|peer| peer.identity.server == server)
+    }
 }
 
 fn identity(server: u64, epoch: u64) -> Identity {

@@ -154,6 +154,11 @@ impl Lane {
         state.wake();
     }
 
+    /// Whether the server takes no more calls on the connection.
+    pub fn is_draining(&self) -> bool {
+        matches!(self.0.lock().phase, Phase::Draining)
+    }
+
     /// Whether the connection is not needed any more.
     pub fn is_over(&self) -> bool {
         let state = self.0.lock();

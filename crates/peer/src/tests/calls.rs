@@ -121,6 +121,47 @@ async fn a_drained_owner_finishes_its_calls_and_refuses_others() {
     assert_eq!(*tablets.written.lock(), ["a"]);
 }
 
+/// It drains connections of callers that it trusted before, and goes on to serve. A read whose reader pauses lasts for a minute.
+#[tokio::test]
+async fn calls_do_not_wait_for_the_end_of_a_drained_connection() {
+    let mut net = net(1 << 16, 0);
+    let (remote, tablets) = (net.remote(), tablets());
+    let (drain, drained) = oneshot::channel::<()>();
+    *tablets.batches.lock() = batches(10, 1 << 20);
+    let read = async {
+        let mut stream = remote.read(TABLET, scan()).await.unwrap();
+        assert!(stream.next().await.unwrap().is_some());
+        stream
+    };
+    let (stream, first) = tokio::join!(read, net.serve(&tablets, async { drained.await.unwrap_or(()) }));
+    drain.send(()).unwrap();
+    settle().await;
+    let (second, server) = tokio::join!(remote.mutate(TABLET, writes("a"), None), net.serve(&tablets, pending()));
+    second.unwrap();
+    assert!(!first.is_finished(), "the read goes on");
+    drop(stream);
+    first.await.unwrap().unwrap();
+    server.abort();
+}
+
+#[tokio::test]
+async fn later_calls_use_another_connection_once_that_is_wanted() {
+    let mut net = net(1 << 16, 0);
+    let (remote, tablets) = (net.remote(), closed_tablets());
+    let calls = async { tokio::join!(remote.mutate(TABLET, writes("a"), None), net.serve(&tablets, pending())) };
+    let renewed = async {
+        until(|| tablets.running() == 1).await;
+        remote.renew();
+        tablets.gate.add_permits(2);
+    };
+    let ((running, first), ()) = tokio::join!(calls, renewed);
+    running.unwrap();
+    first.await.unwrap().unwrap();
+    let (later, second) = tokio::join!(remote.mutate(TABLET, writes("b"), None), net.serve(&tablets, pending()));
+    later.unwrap();
+    second.abort();
+}
+
 #[tokio::test(start_paused = true)]
 async fn requests_wait_for_memory_and_give_it_back() {
     let pool = Pool::default().limited(Part::Peers, 4 << 10);
@@ -144,6 +185,18 @@ async fn requests_wait_for_memory_and_give_it_back() {
     };
     tokio::join!(calls, net.serve(&tablets, pending())).1.abort();
     assert_eq!(tablets.written.lock().len(), 3);
+}
+
+/// The request of the client may have the overdraft.
+#[tokio::test(start_paused = true)]
+async fn the_copy_of_a_large_request_waits_for_no_overdraft() {
+    let pool = Pool::default().limited(Part::Peers, 4 << 10);
+    let mut net = net(1 << 16, 0);
+    let (remote, tablets) = (net.remote_within(&pool), tablets());
+    let _overdraft = pool.try_overdraft().unwrap();
+    let name = "x".repeat(8 << 10);
+    let calls = async { remote.mutate(TABLET, writes(name.leak()), None).await.unwrap() };
+    tokio::join!(calls, net.serve(&tablets, pending())).1.abort();
 }
 
 #[tokio::test]

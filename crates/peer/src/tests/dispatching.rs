@@ -19,6 +19,13 @@ impl Owners for Known {
     fn owner_of(&self, tablet: TabletId) -> Option<Owner> {
         self.0.lock().get(&tablet).cloned()
     }
+
+    fn is_member(&self, server: u64) -> bool {
+        let known = self.0.lock();
+        known
+            .values()
+            .any(|owner| matches!(owner, Owner::There(peer) if peer.identity.server == server))
+    }
 }
 
 #[tokio::test]
@@ -54,4 +61,25 @@ async fn a_call_goes_to_the_owner_and_follows_it() {
     first.await.unwrap().unwrap();
     let (here, there) = (here.written.lock().clone(), there.written.lock().clone());
     assert_eq!((here, there), (vec!["here".into()], vec!["there".into()]));
+}
+
+/// Each life of a server has its own number.
+#[tokio::test(start_paused = true)]
+async fn former_servers_are_forgotten() {
+    let net = net(1 << 16, 0);
+    let known = Arc::new(Known::default());
+    let parts = (net.env.clone(), Pool::default());
+    let dispatcher = Dispatcher::new(parts, CALLER, tablets(), known.clone(), RemoteOptions::default());
+    for life in 0..100 {
+        let peer = Peer {
+            identity: Identity {
+                server: OWNER.server + life,
+                ..OWNER
+            },
+            address: "owner".to_owned(),
+        };
+        known.0.lock().insert(TABLET, Owner::There(Arc::new(peer)));
+        dispatcher.read(TABLET, scan()).await.unwrap();
+    }
+    assert_eq!(dispatcher.known(), 1);
 }
