@@ -7,7 +7,7 @@ use stele_sim::fleet::{clocks, leaders, rules};
 /// Seeds of the everyday lane; `stele-sim cluster` runs more.
 const SEEDS: u64 = 12;
 /// Seeds with backups.
-const SEEDS_WITH_BACKUPS: u64 = 6;
+const SEEDS_WITH_BACKUPS: u64 = 4;
 /// Seeds in which each bug must be found at least once.
 #[cfg(feature = "planted-bugs")]
 const SEEDS_PER_BUG: u64 = 100;

@@ -9,7 +9,7 @@ use super::node::Node;
 use super::{Fleet, FleetVerdict};
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{ClusterStatus, ServiceResult, TableAdmin};
+use stele_client::{ClusterStatus, ServiceResult};
 use stele_env::PlantedBug;
 
 /// Servers of a cluster: of five, three are left that reach each other.
