@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use std::ops::Bound;
+use stele_types::{FamilyId, Timestamp};
 
 /// A function from the cells of a row to the cells of a row. Cells are ordered by family, qualifier and timestamp
 /// (newest first), and may occur more than once.
@@ -27,9 +28,9 @@ pub enum Filter {
     Sink,
     /// Lets everything through.
     PassAll,
-    /// Lets everything through, of the time before: in each family that is named and keeps deleted cells, neither cells nor
+    /// Lets everything through, of the time before: in each of these families that keeps deleted cells, neither cells nor
     /// deletes at its timestamp or later exist for the read. Only as the filter itself, or as a member of chains.
-    FamiliesBefore(Vec<(String, i64)>),
+    FamiliesBefore(Vec<(FamilyId, Timestamp)>),
     /// Lets nothing through.
     BlockAll,
     /// The whole row if its key matches, else nothing.
@@ -38,6 +39,9 @@ pub enum Filter {
     RowSample(f64),
     /// Cells of families whose name matches.
     FamilyRegex(Bytes),
+    /// Cells of these families. Only servers make such filters, for the one table that a read is of: the names of
+    /// very many families would be larger than a filter may be.
+    Families(Vec<FamilyId>),
     /// Cells whose qualifier matches.
     QualifierRegex(Bytes),
     /// Cells of one family whose qualifier is in a range.

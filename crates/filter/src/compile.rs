@@ -1,7 +1,9 @@
 //! Checks a filter tree and brings it into the form for evaluation.
 //!
 //! Everything is checked wherever it stands, also where no row could ever reach it, so that whether a filter is accepted
-//! depends on the filter alone.
+//! depends on the filter alone. Only filters whose patterns match very many families of a table are refused for that table.
+
+mod families;
 
 use crate::ast::Filter;
 use crate::compiled::CompiledFilter;
@@ -11,10 +13,13 @@ use crate::labels::check_labels;
 use crate::limits::{FILTER_BYTES_MAX, LABEL_BYTES_MAX, NESTING_MAX, WEIGHT_MAX};
 use crate::need::pushdown;
 use crate::node::{CellTest, Node, RowTest};
-use crate::pushdown::{Pushdown, QualifierRange, TimestampBounds};
+use crate::pushdown::{Pushdown, TimestampBounds};
+use crate::qualifier_range::QualifierRange;
 use crate::re2::Pattern;
 use bytes::Bytes;
+use families::FamilyFinder;
 use std::ops::Bound;
+use std::sync::Arc;
 use stele_types::{FamilyId, TableSchema, Timestamp};
 
 /// Bytes of a pattern that an error message shows.
@@ -30,8 +35,9 @@ impl Filter {
     /// The same, and how large it is.
     pub(crate) fn compile_sized(&self, schema: &TableSchema) -> Result<(CompiledFilter, FilterSize), FilterError> {
         let mut compiler = Compiler {
-            schema,
+            families: FamilyFinder::new(schema),
             bytes: 0,
+            listed_bytes: 0,
             weight: 0,
             automata: automata(&self.patterns()),
             families_before: Vec::new(),
@@ -51,7 +57,7 @@ impl Filter {
         };
         let (guards, root) = hoist(root);
         let size = FilterSize {
-            bytes: compiler.bytes,
+            bytes: compiler.bytes.saturating_add(compiler.listed_bytes),
             weight: compiler.weight,
         };
         let compiled = CompiledFilter {
@@ -66,16 +72,18 @@ impl Filter {
 
 /// How large a compiled filter is.
 pub(crate) struct FilterSize {
-    /// The least number of bytes that it takes when serialized.
+    /// The least number of bytes that it takes when serialized, with the lists of families that the server has added.
     pub(crate) bytes: usize,
     /// Of its patterns.
     pub(crate) weight: usize,
 }
 
 struct Compiler<'a> {
-    schema: &'a TableSchema,
+    families: FamilyFinder<'a>,
     /// The least number of bytes of the serialized filters so far.
     bytes: usize,
+    /// Bytes of lists of families, which only servers make. The number of families bounds them.
+    listed_bytes: usize,
     /// Of the patterns seen so far.
     weight: usize,
     /// How many patterns of the filter may take an automaton.
@@ -160,21 +168,26 @@ impl Compiler<'_> {
         })
     }
 
-    fn note_families_before(&mut self, families: &[(String, i64)], place: Place) -> Result<(), FilterError> {
+    fn note_families_before(&mut self, families: &[(FamilyId, Timestamp)], place: Place) -> Result<(), FilterError> {
         if !place.only_chains || !self.families_before.is_empty() {
             let reason = "the time before which families are read is one of the whole filter";
             return Err(FilterError::Structure(reason.to_owned()));
         }
-        let known = families
-            .iter()
-            .filter_map(|(name, end)| Some((self.schema.family_named(name)?.0, Timestamp(*end))));
-        self.families_before.extend(known);
+        self.listed_bytes += size_of_val(families);
+        self.families_before = families.to_vec();
+        // Stable: of a family that is there twice the first counts.
+        self.families_before.sort_by_key(|(family, _)| *family);
+        self.families_before.dedup_by_key(|(family, _)| *family);
         Ok(())
     }
 
     fn cell_test(&mut self, filter: &Filter) -> Result<CellTest, FilterError> {
         Ok(match filter {
             Filter::FamilyRegex(pattern) => CellTest::Families(self.families(pattern)?),
+            Filter::Families(families) => {
+                self.listed_bytes += size_of_val(&families[..]);
+                CellTest::Families(self.families.existing(families))
+            }
             Filter::QualifierRegex(pattern) => {
                 CellTest::Qualifier(self.pattern("column_qualifier_regex_filter", pattern)?)
             }
@@ -184,9 +197,9 @@ impl Compiler<'_> {
                     start: start.clone(),
                     end: end.clone(),
                 };
-                match self.schema.family_named(family) {
-                    Some((family, _)) => CellTest::Columns(family, range),
-                    None => CellTest::Families(Vec::new()),
+                match self.families.named(family) {
+                    Some(family) => CellTest::Columns(family, range),
+                    None => CellTest::Families(Arc::default()),
                 }
             }
             Filter::TimestampRange { start, end } => {
@@ -218,16 +231,20 @@ impl Compiler<'_> {
     }
 
     /// The families whose name matches, sorted.
-    fn families(&mut self, pattern: &Bytes) -> Result<Vec<FamilyId>, FilterError> {
+    fn families(&mut self, pattern: &Bytes) -> Result<Arc<[FamilyId]>, FilterError> {
         let field = "family_name_regex_filter";
         not_empty(field, pattern)?;
         if pattern.contains(&b':') {
             return Err(bad_pattern(field, pattern, "must not contain ':'".to_owned()));
         }
+        if let Some(known) = self.families.known(pattern) {
+            return Ok(known);
+        }
         let compiled = self.pattern(field, pattern)?;
-        let families = self.schema.families.iter();
-        let matching = families.filter(|(_, family)| compiled.is_match(family.name.as_bytes()));
-        Ok(matching.map(|(id, _)| *id).collect())
+        self.families.matching(pattern, &compiled).ok_or_else(|| {
+            let reason = "the patterns of families match too many families together".to_owned();
+            FilterError::Structure(reason)
+        })
     }
 
     fn pattern(&mut self, field: &'static str, pattern: &Bytes) -> Result<Pattern, FilterError> {
@@ -260,7 +277,6 @@ impl Compiler<'_> {
             Filter::ColumnRange { family, start, end } => family.len() + bound(start) + bound(end),
             Filter::ValueRange { start, end } => bound(start) + bound(end),
             Filter::ApplyLabel(label) => label.len(),
-            Filter::FamiliesBefore(families) => families.iter().map(|(name, _)| name.len() + 12).sum(),
             _ => 0,
         };
         // Every filter has at least a tag and one byte more.

@@ -19,6 +19,7 @@
 mod ast;
 mod automaton_cost;
 mod cell_order;
+mod column_cut;
 mod compile;
 mod compile_cache;
 mod compiled;
@@ -32,15 +33,18 @@ mod need;
 mod node;
 mod partial_rows;
 mod pushdown;
+mod qualifier_range;
 pub mod re2;
 mod values;
 
 pub use ast::Filter;
 pub use automaton_cost::automaton_cost;
+pub use column_cut::ColumnCut;
 pub use compiled::CompiledFilter;
 pub use error::FilterError;
 pub use partial_rows::RowProgress;
-pub use pushdown::{ColumnCut, Pushdown, QualifierRange, TimestampBounds};
+pub use pushdown::{Pushdown, TimestampBounds};
+pub use qualifier_range::QualifierRange;
 
 #[cfg(test)]
 mod model;

@@ -60,6 +60,7 @@ fn reference(filter: &Filter, row: &[u8], input: &[Cell], sunk: &mut Vec<Cell>) 
         Filter::RowSample(probability) if 0.5 < *probability => input.to_vec(),
         Filter::RowSample(_) => Vec::new(),
         Filter::FamilyRegex(p) => keep(&|cell| matches(p, family_name(cell).as_bytes())),
+        Filter::Families(families) => keep(&|cell| families.contains(&cell.family)),
         Filter::QualifierRegex(p) => keep(&|cell| matches(p, &cell.qualifier)),
         Filter::ValueRegex(p) => keep(&|cell| matches(p, &cell.value)),
         Filter::ColumnRange { family, start, end } => {
@@ -187,7 +188,7 @@ fn random_filter(random: &mut Random, depth: usize, sinks: bool) -> Filter {
         13 => Filter::CellsPerRowOffset(small(random)),
         14 => Filter::CellsPerRow(small(random) + 1),
         15 => Filter::CellsPerColumn(small(random) % 2 + 1),
-        16 => Filter::StripValue,
+        16 => Filter::Families((0..random.below(3)).map(|_| FamilyId(random.below(5) as u32)).collect()),
         17..=21 => {
             let members = 2 + random.below(3);
             Filter::Chain((0..members).map(|_| random_filter(random, depth - 1, sinks)).collect())

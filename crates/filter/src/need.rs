@@ -12,9 +12,13 @@
 //!
 //! A sink ends the analysis of its chain: later members may need less, but the sink has sent cells to the result before
 //! them.
+//!
+//! Where too many families are looked at, columns are not cut, and neither are first cells, which are those of the cut columns.
 
+use crate::column_cut::{ColumnCut, CutWork};
 use crate::node::{CellTest, Node, RowTest};
-use crate::pushdown::{ColumnCut, Pushdown, QualifierRange, TimestampBounds};
+use crate::pushdown::{Pushdown, TimestampBounds};
+use crate::qualifier_range::QualifierRange;
 use crate::re2::Pattern;
 use crate::values::needs_values;
 use bytes::Bytes;
@@ -22,7 +26,6 @@ use std::ops::Bound;
 use stele_types::RowRange;
 
 /// The need of a filter. Without `row_prefix` it gives no cell of any row, and the rest does not matter.
-#[derive(Clone)]
 struct Need {
     row_prefix: Option<Vec<u8>>,
     columns: ColumnCut,
@@ -47,7 +50,11 @@ enum Reach {
 
 /// The pushdown of a whole filter.
 pub(crate) fn pushdown(root: &Node) -> Pushdown {
-    let need = need(root).normalized();
+    let mut work = CutWork::new();
+    let mut need = need(root, &mut work).normalized();
+    if work.is_over() {
+        (need.columns, need.cells) = (ColumnCut::all(), None);
+    }
     let no_cells = need.row_prefix.is_none();
     Pushdown {
         row_prefix: Bytes::from(need.row_prefix.unwrap_or_default()),
@@ -90,7 +97,7 @@ impl Need {
     }
 
     /// The need of two filters of the same input.
-    fn side_by_side(self, other: Need) -> Need {
+    fn side_by_side(self, other: Need, work: &mut CutWork) -> Need {
         let (Some(a), Some(b)) = (&self.row_prefix, &other.row_prefix) else {
             return if self.row_prefix.is_none() { other } else { self };
         };
@@ -100,7 +107,7 @@ impl Need {
         let larger = |a: Option<usize>, b: Option<usize>| a.zip(b).map(|(a, b)| a.max(b));
         Need {
             row_prefix: a.get(..common).map(<[u8]>::to_vec),
-            columns: self.columns.hull(&other.columns),
+            columns: self.columns.hull(other.columns, work),
             timestamps: self.timestamps.hull(other.timestamps),
             versions: if same_times {
                 larger(self.versions, other.versions)
@@ -116,7 +123,7 @@ impl Need {
     }
 }
 
-fn need(node: &Node) -> Need {
+fn need(node: &Node, work: &mut CutWork) -> Need {
     let all = Need::everything();
     let need = match node {
         Node::BlockAll => Need::nothing(),
@@ -132,22 +139,26 @@ fn need(node: &Node) -> Need {
             versions: Some(*versions),
             ..all
         },
-        Node::Cells(tests) => tests.iter().fold(all, cut),
-        Node::Chain(members) => chain(members),
-        Node::Interleave(members) => members.iter().map(need).fold(Need::nothing(), Need::side_by_side),
+        Node::Cells(tests) => tests.iter().fold(all, |so_far, test| cut(so_far, test, work)),
+        Node::Chain(members) => chain(members, work),
+        Node::Interleave(members) => members.iter().fold(Need::nothing(), |so_far, member| {
+            let next = need(member, work);
+            so_far.side_by_side(next, work)
+        }),
         Node::Condition {
             predicate,
             on_true,
             on_false,
         } => {
-            let branches = need(on_true).side_by_side(need(on_false));
+            let on_false = need(on_false, work);
+            let branches = need(on_true, work).side_by_side(on_false, work);
             let Some(rows) = branches.row_prefix.clone() else {
                 return Need::nothing();
             };
             // The predicate does not decide which rows have a result, but which result they have.
-            let mut predicate = need(predicate);
+            let mut predicate = need(predicate, work);
             predicate.row_prefix = predicate.row_prefix.map(|_| rows);
-            branches.side_by_side(predicate)
+            branches.side_by_side(predicate, work)
         }
         Node::PassAll | Node::Sink | Node::Row(RowTest::Sample(_)) => all,
         Node::Offset(_) | Node::Strip | Node::Label(_) => all,
@@ -156,12 +167,9 @@ fn need(node: &Node) -> Need {
 }
 
 /// Adds the cut that a test of cells makes, or that its pattern's prefix allows.
-fn cut(need: Need, test: &CellTest) -> Need {
+fn cut(need: Need, test: &CellTest, work: &mut CutWork) -> Need {
     let columns = match test {
-        CellTest::Families(families) => ColumnCut {
-            others: None,
-            families: families.iter().map(|f| (*f, Some(QualifierRange::all()))).collect(),
-        },
+        CellTest::Families(families) => ColumnCut::of_families(families, work),
         CellTest::Columns(family, range) => ColumnCut {
             others: None,
             families: [(*family, Some(range.clone()).filter(|range| !range.is_empty()))].into(),
@@ -179,7 +187,7 @@ fn cut(need: Need, test: &CellTest) -> Need {
         CellTest::Value(_) | CellTest::ValueRange(..) | CellTest::ValueMask(_) => return need,
     };
     Need {
-        columns: need.columns.intersect(&columns),
+        columns: need.columns.intersect(columns, work),
         ..need
     }
 }
@@ -210,7 +218,7 @@ struct ChainNeed {
     skipped: usize,
 }
 
-fn chain(members: &[Node]) -> Need {
+fn chain(members: &[Node], work: &mut CutWork) -> Need {
     let mut so_far = ChainNeed {
         need: Need::everything(),
         reach: Reach::Uniform,
@@ -218,7 +226,7 @@ fn chain(members: &[Node]) -> Need {
         skipped: 0,
     };
     for member in members {
-        so_far.take(need(member));
+        so_far.take(need(member, work), work);
         if member.has_sink() {
             break;
         }
@@ -229,7 +237,7 @@ fn chain(members: &[Node]) -> Need {
 
 impl ChainNeed {
     /// Adds the possible parts of the next member's need.
-    fn take(&mut self, next: Need) {
+    fn take(&mut self, next: Need, work: &mut CutWork) {
         let need = &mut self.need;
         need.row_prefix = match (need.row_prefix.take(), next.row_prefix) {
             (Some(a), Some(b)) if a.starts_with(&b) => Some(a),
@@ -239,7 +247,8 @@ impl ChainNeed {
         let same_times = next.timestamps == TimestampBounds::ALL;
         let same_columns = next.columns == ColumnCut::all();
         if self.reach >= Reach::Column {
-            need.columns = need.columns.intersect(&next.columns);
+            let so_far = std::mem::replace(&mut need.columns, ColumnCut::all());
+            need.columns = so_far.intersect(next.columns, work);
         }
         if self.reach >= Reach::Cell {
             need.timestamps = need.timestamps.intersect(next.timestamps);

@@ -2,10 +2,12 @@
 //!
 //! Recursion here and in other modules is as deep as the tree, which compilation has bounded.
 
-use crate::pushdown::{QualifierRange, TimestampBounds, above, below};
+use crate::pushdown::TimestampBounds;
+use crate::qualifier_range::{QualifierRange, above, below};
 use crate::re2::Pattern;
 use bytes::Bytes;
 use std::ops::Bound;
+use std::sync::Arc;
 use stele_types::{Cell, CellKind, FamilyId};
 
 /// One step of evaluation. Nested chains are flattened, members without effect are removed, and neighbouring tests of
@@ -41,8 +43,8 @@ pub(crate) enum RowTest {
 /// Decides about a cell by the cell alone.
 #[derive(Clone, Debug)]
 pub(crate) enum CellTest {
-    /// Sorted.
-    Families(Vec<FamilyId>),
+    /// Sorted. Parts of a filter with the same pattern share a list.
+    Families(Arc<[FamilyId]>),
     Qualifier(Pattern),
     Columns(FamilyId, QualifierRange),
     Timestamps(TimestampBounds),

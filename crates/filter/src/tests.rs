@@ -1,11 +1,13 @@
 //! Tests every kind of filter by example, and the errors of compilation.
 
+mod families;
+
 use crate::list_memory::LABEL_BYTES;
 use crate::testing::{cell, middle, row, schema, show};
-use crate::{Filter, FilterError};
+use crate::{CompiledFilter, Filter, FilterError};
 use bytes::Bytes;
 use std::ops::Bound;
-use stele_types::{Cell, ErrorKind, FamilyId};
+use stele_types::{Cell, ErrorKind, FamilyId, TableSchema};
 
 use Filter::*;
 

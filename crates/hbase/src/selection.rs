@@ -20,7 +20,7 @@ use stele_types::{Cell, CellKind, FamilyId, GcRule, KeepDeleted, TableSchema, Ti
 use stele_wire::exception;
 use stele_wire::messages::{Column, FamilyTimeRange, TimeRange};
 
-/// Columns that are pushed down one by one; of more, only their families are.
+/// Columns that are pushed down one by one; of more, only a list of their families is.
 const COLUMNS_PUSHED_MAX: usize = 64;
 
 /// Bytes of a filter of such columns: half of a filter's limit. Each has its family, and its qualifier twice.
@@ -188,17 +188,22 @@ impl Selection {
         }
     }
 
-    /// Deletes after the end of a time range do not act in families that keep deleted cells.
+    /// Deletes after the end of a time range do not act in families that keep deleted cells. Only those that are read are listed:
+    /// a table may have thousands.
     fn families_before(&self, schema: &TableSchema) -> Option<Filter> {
+        if self.times.is_none() && self.family_times.is_empty() {
+            return None;
+        }
         let keeping = schema
             .families
             .iter()
             .filter(|(_, family)| family.deletes.keep != KeepDeleted::No);
-        let ends = keeping.filter_map(|(id, family)| {
+        let read = keeping.filter(|(id, _)| self.has_family(**id));
+        let ends = read.filter_map(|(id, _)| {
             let times = self.family_times.get(id).copied().or(self.times)?;
-            Some((family.name.clone(), times.1?))
+            Some((*id, Timestamp(times.1?)))
         });
-        let ends: Vec<(String, i64)> = ends.collect();
+        let ends: Vec<(FamilyId, Timestamp)> = ends.collect();
         (!ends.is_empty() && !self.raw).then_some(Filter::FamiliesBefore(ends))
     }
 
@@ -208,6 +213,9 @@ impl Selection {
         let by_qualifier = self.pushes_columns() && !self.raw;
         if !by_qualifier && columns.len() == schema.families.len() {
             return None;
+        }
+        if !by_qualifier && columns.len() > 1 {
+            return Some(Filter::Families(columns.keys().copied().collect()));
         }
         let range = |family: &str, start, end| Filter::ColumnRange {
             family: family.to_owned(),
@@ -299,11 +307,10 @@ impl Selection {
     /// The properties of the read that an HBase filter must know.
     pub fn shape(&self, schema: &TableSchema, reversed: bool, load_on_demand: bool) -> ScanShape {
         let all = if self.versions == 0 { u32::MAX } else { self.versions };
-        let is_read = |id: &FamilyId| self.columns.as_ref().is_none_or(|columns| columns.contains_key(id));
         let mut families: Vec<FamilyVersions> = schema
             .families
             .iter()
-            .filter(|(id, _)| is_read(id))
+            .filter(|(id, _)| self.has_family(**id))
             .map(|(_, family)| FamilyVersions {
                 family: Bytes::copy_from_slice(family.name.as_bytes()),
                 versions_max: match self.raw {
@@ -320,6 +327,13 @@ impl Selection {
             store_limit: self.store_limit,
             store_offset: self.store_offset,
         }
+    }
+
+    /// Whether columns of a family are selected.
+    fn has_family(&self, family: FamilyId) -> bool {
+        self.columns
+            .as_ref()
+            .is_none_or(|columns| columns.contains_key(&family))
     }
 
     /// Whether a cell is of a selected column.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use std::ops::Bound;
 use stele_client::{ServiceError, ServiceResult};
 use stele_filter::Filter;
+use stele_types::{FamilyId, Timestamp};
 
 /// Appends a tree as *bytes*. A tree beyond the limits is `InvalidArgument`, as it is when it is compiled.
 pub(crate) fn encode(filter: &Filter, out: &mut Segments) -> ServiceResult<()> {
@@ -104,9 +105,14 @@ fn leaf_node(leaf: &Filter, out: &mut Segments) {
             out.u8(21);
             out.size(families.len());
             for (family, before) in families {
-                out.bytes(family.as_bytes());
-                out.i64(*before);
+                out.u32(family.0);
+                out.i64(before.0);
             }
+        }
+        Filter::Families(families) => {
+            out.u8(22);
+            out.size(families.len());
+            families.iter().for_each(|family| out.u32(family.0));
         }
     }
 }
@@ -182,8 +188,13 @@ fn read(tree: &mut Cursor, depth: usize) -> Decoded<Filter> {
         20 => Filter::ApplyLabel(read_text(tree)?),
         21 => {
             let count = tree.count(12)?;
-            let families = (0..count).map(|_| Ok((read_text(tree)?, tree.i64()?)));
+            let families = (0..count).map(|_| Ok((FamilyId(tree.u32()?), Timestamp(tree.i64()?))));
             Filter::FamiliesBefore(families.collect::<Decoded<_>>()?)
+        }
+        22 => {
+            let count = tree.count(4)?;
+            let families = (0..count).map(|_| tree.u32().map(FamilyId));
+            Filter::Families(families.collect::<Decoded<_>>()?)
         }
         _ => return Err(tree.malformed("an unknown kind of filter")),
     })

@@ -196,7 +196,7 @@ impl Resolver {
         self.snapshot = snapshot;
     }
 
-    /// Neither cells nor deletes at this timestamp or later exist in these families, if they keep deleted cells.
+    /// Neither cells nor deletes at this timestamp or later exist in these families, if they keep deleted cells. They ascend.
     pub fn set_families_before(&mut self, families: &[(FamilyId, Timestamp)]) {
         let keeps = |family: &FamilyId| {
             let family = self.schema.families.get(family);
@@ -204,6 +204,7 @@ impl Resolver {
         };
         let kept = families.iter().filter(|(family, _)| keeps(family));
         self.families_before = kept.copied().collect();
+        debug_assert!(self.families_before.is_sorted(), "families are searched");
     }
 
     /// Forgets the row before; must be called between rows, after [`Resolver::end_row`].
@@ -321,7 +322,8 @@ impl Resolver {
                 _ => None,
             };
             self.rule = self.schema.delete_rule_of(family);
-            let before = self.families_before.iter().find(|(known, _)| *known == family);
+            let before = self.families_before.binary_search_by_key(&family, |(known, _)| *known);
+            let before = before.ok().and_then(|at| self.families_before.get(at));
             self.acts_before = before.map(|(_, before)| *before);
         }
         self.wants_family = sink.wants_family(family);

@@ -150,6 +150,15 @@ impl Pattern {
         matches!(self.rest, Rest::Empty).then_some(&self.prefix[..])
     }
 
+    /// All matches, for a pattern that is a list of strings.
+    pub(crate) fn alternatives(&self) -> Option<&[Vec<u8>]> {
+        match &self.rest {
+            Rest::Empty => Some(std::slice::from_ref(&self.prefix)),
+            Rest::OneOf(literals) => Some(literals),
+            _ => None,
+        }
+    }
+
     /// Estimate of the automaton's states, and of its memory besides them.
     pub(crate) fn weight(&self) -> usize {
         self.weight

@@ -48,6 +48,75 @@ fn long_columns_are_found_whether_they_are_pushed_down_or_not() {
     }
 }
 
+/// A table with families `family000001` and so on, numbered from 1, all of which keep deleted cells if `keep` says so.
+fn with_families(count: u32, keep: KeepDeleted) -> Arc<TableSchema> {
+    let mut schema = TableSchema::clone(&Model::new(&[""]).schema);
+    let mut family = schema.families[&FamilyId(1)].clone();
+    family.deletes.keep = keep;
+    let family = |n: u32| stele_types::Family {
+        name: format!("family{n:06}"),
+        ..family.clone()
+    };
+    schema.families = (1..=count).map(|n| (FamilyId(n), family(n))).collect();
+    Arc::new(schema)
+}
+
+fn families_of(schema: &TableSchema, ids: impl Iterator<Item = u32>) -> Vec<Column> {
+    let name = |id: u32| Bytes::copy_from_slice(schema.families[&FamilyId(id)].name.as_bytes());
+    let column = |id: u32| Column {
+        family: name(id),
+        qualifier: Vec::new(),
+    };
+    ids.map(column).collect()
+}
+
+#[test]
+fn very_many_families_are_one_list() {
+    let schema = with_families(20_000, KeepDeleted::No);
+    for (first, raw) in [(2, false), (10_001, false), (2, true), (19_999, true)] {
+        let columns = families_of(&schema, first..=20_000);
+        let wanted = Wanted {
+            columns: &columns,
+            raw,
+            ..Wanted::whole_row()
+        };
+        let selection = Selection::new(&schema, &wanted).ok().unwrap();
+        let filter = selection.pushdown(&schema).expect("all but one");
+        let compiled = filter.compile(&schema).unwrap();
+        let families = compiled.pushdown().each_family().expect("not all");
+        assert!(families.eq((first..=20_000).map(FamilyId)));
+        let of = |family: u32| Cell::put(FamilyId(family), Bytes::new(), Timestamp(1), Bytes::new());
+        let row = (1..=20_000).map(of).collect();
+        // Each member of an interleave would visit each cell, which is more than is allowed.
+        let mut found = compiled.apply(b"r", row, &mut || 0.5).unwrap();
+        selection.apply(&schema, &mut found);
+        assert!(found.iter().map(|cell| cell.family.0).eq(first..=20_000));
+    }
+}
+
+/// Their names would be larger than a filter may be.
+#[test]
+fn only_families_that_are_read_have_an_end_of_time() {
+    let schema = with_families(20_000, KeepDeleted::Yes);
+    let times = TimeRange {
+        from: None,
+        to: Some(100),
+    };
+    let one = families_of(&schema, 7..=7);
+    for (columns, expected) in [(&one[..], 7..=7), (&[], 1..=20_000)] {
+        let wanted = Wanted {
+            columns,
+            times: Some(&times),
+            ..Wanted::whole_row()
+        };
+        let selection = Selection::new(&schema, &wanted).ok().unwrap();
+        let filter = selection.pushdown(&schema).unwrap();
+        let compiled = filter.compile(&schema).unwrap();
+        let before = compiled.pushdown().families_before.iter().map(|(family, _)| family.0);
+        assert!(before.eq(expected));
+    }
+}
+
 #[test]
 fn a_deleted_row_is_one_delete_of_each_selected_family() {
     let schema = Model::new(&[""]).schema.clone();

@@ -34,6 +34,21 @@ fn a_filter_of_a_client_fits_behind_the_columns_of_a_view() {
     assert_eq!(round_trip(&filter), Ok(Ok(filter)));
 }
 
+/// A read of HBase of all families but one, with an end of time. The table has as many as it may have, and all keep deleted cells.
+#[test]
+fn lists_of_all_families_fit() {
+    let families = || (1..20_000).map(FamilyId);
+    let before = families().map(|family| (family, Timestamp(i64::MAX - 1)));
+    let filter = Filter::Chain(vec![
+        Filter::Families(families().collect()),
+        Filter::FamiliesBefore(before.collect()),
+        Filter::TimestampRange { start: 0, end: Some(5) },
+        Filter::CellsPerColumn(1),
+        Filter::StripValue,
+    ]);
+    assert_eq!(round_trip(&filter), Ok(Ok(filter)));
+}
+
 #[test]
 fn depth_and_size_are_bounded_both_ways() {
     assert_eq!(round_trip(&nested(FILTER_DEPTH_MAX)), Ok(Ok(nested(FILTER_DEPTH_MAX))));

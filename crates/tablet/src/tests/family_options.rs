@@ -87,7 +87,7 @@ async fn raw(tablet: &Arc<Tablet>) -> String {
 /// As HBase reads with an end of the time range.
 async fn before(tablet: &Arc<Tablet>, end: i64) -> String {
     let filter = Filter::Chain(vec![
-        Filter::FamiliesBefore(vec![("f".to_owned(), end)]),
+        Filter::FamiliesBefore(vec![(FamilyId(1), Timestamp(end))]),
         Filter::TimestampRange {
             start: 0,
             end: Some(end),
@@ -418,7 +418,7 @@ async fn all_rows_of_a_column_are_cut_in_time_alike() {
             write_row(&tablet, row.into(), vec![put(at, value)]);
         }
     }
-    let filter = Filter::FamiliesBefore(vec![("f".to_owned(), 150)]);
+    let filter = Filter::FamiliesBefore(vec![(FamilyId(1), Timestamp(150))]);
     let in_memory = text(&cells(&tablet, Some(filter.clone()), false).await);
     tablet.flush().await.unwrap();
     let in_files = text(&cells(&tablet, Some(filter), false).await);

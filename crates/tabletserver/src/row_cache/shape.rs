@@ -93,6 +93,11 @@ impl Shape {
             | Filter::QualifierRegex(bytes)
             | Filter::ValueRegex(bytes)
             | Filter::ValueBitmask(bytes) => self.mix_bytes(bytes),
+            Filter::Families(families) => {
+                self.bytes += size_of_val(&families[..]);
+                self.mix(families.len() as u64);
+                families.iter().for_each(|family| self.mix(u64::from(family.0)));
+            }
             Filter::ColumnRange { family, start, end } => {
                 self.mix_bytes(family.as_bytes());
                 self.mix_bound(start);
@@ -141,5 +146,6 @@ fn number_of(filter: &Filter) -> u64 {
         Filter::StripValue => 19,
         Filter::ApplyLabel(_) => 20,
         Filter::FamiliesBefore(_) => 21,
+        Filter::Families(_) => 22,
     }
 }
