@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_catalog::{Catalog, TableEntry, TabletEntry};
 use stele_env::{Env, PlantedBug, trace};
+use stele_filter::CompiledFilter;
 use stele_types::{
     ErrorKind, RowBatch, RowRange, RowSet, RowWrites, ServerId, TableId, TableName, TableSchema, TabletId,
 };
@@ -313,11 +314,10 @@ impl TableService for Router {
 
     async fn read_rows(&self, mut request: ReadRows) -> ServiceResult<Box<dyn RowStream>> {
         let schema = self.shared.addressed(&request.table, request.id)?.schema.clone();
-        if let Some(filter) = &request.filter {
-            filter
-                .compile_shared(&schema)
-                .map_err(|e| ServiceError::new(e.kind(), e.to_string()))?;
-        }
+        let filter = request.filter.as_ref().map(|filter| filter.compile_shared(&schema));
+        let filter = filter
+            .transpose()
+            .map_err(|e| ServiceError::new(e.kind(), e.to_string()))?;
         let limit = if request.rows_limit == 0 {
             u64::MAX
         } else {
@@ -331,6 +331,7 @@ impl TableService for Router {
             reading,
             table: schema.id,
             request,
+            _filter: filter,
             left,
             limit,
             current: None,
@@ -563,6 +564,8 @@ struct RoutedRows {
     table: TableId,
     /// Its rows are in `left`.
     request: ReadRows,
+    /// Held for the tablets here: a large filter is compiled once while it is in use.
+    _filter: Option<Arc<CompiledFilter>>,
     /// Rows not read yet.
     left: Left,
     /// Rows that may still be returned.

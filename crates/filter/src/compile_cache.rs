@@ -8,12 +8,14 @@
 //! * A cached filter is used only under the schema that it was compiled for. The entry keeps that schema in memory, so
 //!   no other schema can have its address.
 //! * An entry is small: [`REMEMBERED_BYTES_MAX`] of the tree, [`REMEMBERED_WEIGHT_MAX`] of its patterns.
+//! * A larger filter is kept by its users alone. While one of them has it, others get the same: a scan of many tablets compiles it
+//!   once if the scan holds it.
 
 use crate::ast::Filter;
 use crate::compiled::CompiledFilter;
 use crate::error::FilterError;
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use stele_types::TableSchema;
 
 /// Entries of a thread: some filters of some tables, each twice in case router and tablet hold two copies of a schema.
@@ -23,13 +25,25 @@ const REMEMBERED_BYTES_MAX: usize = 512;
 /// Weight of a filter's patterns up to which it is remembered: a dozen small automata, some hundred kilobytes.
 const REMEMBERED_WEIGHT_MAX: usize = 4_096;
 
+/// Larger filters that may be in use: of the scans of a thread that run at a time, few have one.
+const LARGE_MAX: usize = 16;
+
 struct Known {
     schema: Arc<TableSchema>,
     filter: Arc<Filter>,
     compiled: Arc<CompiledFilter>,
 }
 
+/// A filter that others keep. Nothing else can get one of the addresses while it is here.
+struct Large {
+    schema: Weak<TableSchema>,
+    filter: Weak<Filter>,
+    compiled: Weak<CompiledFilter>,
+}
+
 thread_local! {
+    /// The latest entry comes first.
+    static LARGE: RefCell<Vec<Large>> = const { RefCell::new(Vec::new()) };
     /// The most recently used entry comes first.
     static KNOWN: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) };
 }
@@ -38,6 +52,9 @@ impl Filter {
     /// The result of [`Filter::compile`], from the cache if possible.
     pub fn compile_shared(self: &Arc<Self>, schema: &Arc<TableSchema>) -> Result<Arc<CompiledFilter>, FilterError> {
         if let Some(compiled) = KNOWN.with_borrow_mut(|known| find(known, self, schema)) {
+            return Ok(compiled);
+        }
+        if let Some(compiled) = LARGE.with_borrow(|large| find_large(large, self, schema)) {
             return Ok(compiled);
         }
         let (compiled, size) = self.compile_sized(schema)?;
@@ -52,6 +69,17 @@ impl Filter {
                 known.truncate(KNOWN_MAX - 1);
                 known.insert(0, entry);
             });
+        } else {
+            let entry = Large {
+                schema: Arc::downgrade(schema),
+                filter: Arc::downgrade(self),
+                compiled: Arc::downgrade(&compiled),
+            };
+            LARGE.with_borrow_mut(|large| {
+                large.retain(|other| other.compiled.strong_count() > 0);
+                large.truncate(LARGE_MAX - 1);
+                large.insert(0, entry);
+            });
         }
         Ok(compiled)
     }
@@ -63,6 +91,15 @@ fn find(known: &mut [Known], filter: &Arc<Filter>, schema: &Arc<TableSchema>) ->
     let at = known.iter().position(is_it)?;
     known.get_mut(..=at)?.rotate_right(1);
     Some(known.first()?.compiled.clone())
+}
+
+/// Only the same tree counts: to compare two large ones would take long.
+fn find_large(large: &[Large], filter: &Arc<Filter>, schema: &Arc<TableSchema>) -> Option<Arc<CompiledFilter>> {
+    let is_same = |large: &&Large| {
+        std::ptr::eq(large.filter.as_ptr(), Arc::as_ptr(filter))
+            && std::ptr::eq(large.schema.as_ptr(), Arc::as_ptr(schema))
+    };
+    large.iter().find(is_same)?.compiled.upgrade()
 }
 
 #[cfg(test)]
@@ -101,8 +138,32 @@ mod tests {
         let again = column(0).compile_shared(&schema).unwrap();
         assert!(!Arc::ptr_eq(&first, &again), "forgotten");
         let large = Arc::new(Filter::ValueRegex(Bytes::from(vec![b'a'; 2 * REMEMBERED_BYTES_MAX])));
-        let compiled = large.compile_shared(&schema).unwrap();
-        assert!(!Arc::ptr_eq(&compiled, &large.compile_shared(&schema).unwrap()));
+        large.compile_shared(&schema).unwrap();
+        assert!(KNOWN.with_borrow(|known| known.iter().all(|entry| !Arc::ptr_eq(&entry.filter, &large))));
         Arc::new(Filter::CellsPerRow(-1)).compile_shared(&schema).unwrap_err();
+    }
+
+    #[test]
+    fn large_ones_are_shared_while_they_are_in_use() {
+        let schema = Arc::new(testing::schema());
+        let large = || Arc::new(Filter::ValueRegex(Bytes::from(vec![b'a'; 2 * REMEMBERED_BYTES_MAX])));
+        let filter = large();
+        let first = filter.compile_shared(&schema).unwrap();
+        let again = filter.compile_shared(&schema).unwrap();
+        assert!(Arc::ptr_eq(&first, &again), "it is in use");
+        let other = large().compile_shared(&schema).unwrap();
+        assert!(!Arc::ptr_eq(&first, &other), "another tree, though it says the same");
+        drop((first, again, other));
+        assert!(LARGE.with_borrow(|large| large.iter().all(|entry| entry.compiled.strong_count() == 0)));
+        let list = Arc::new(Filter::Families((1..1_000).map(stele_types::FamilyId).collect()));
+        list.compile_shared(&schema).unwrap();
+        assert!(
+            KNOWN.with_borrow(|known| known.iter().all(|entry| !Arc::ptr_eq(&entry.filter, &list))),
+            "a list takes memory, too"
+        );
+        for _ in 0..100 {
+            large().compile_shared(&schema).unwrap();
+        }
+        assert!(LARGE.with_borrow(Vec::len) <= LARGE_MAX);
     }
 }
