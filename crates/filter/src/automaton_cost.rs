@@ -11,6 +11,13 @@
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
+/// Wide positions up to which all sets of them fit.
+const FITTING_WIDE_MAX: usize = 10;
+
+/// The pace of patterns between that and [`USUAL_WIDE_MAX`]. It refuses nothing, so it may be too high for most of them. Batches of a
+/// quarter of a megabyte cost little. Where sets do not fit, such a batch is a tenth of a second.
+const PACE_OF_USUAL: usize = 16;
+
 /// Wide positions up to this are no reason to count more. Patterns of addresses, times and identifiers have as many, and their states
 /// fit because their parts exclude each other. The worst of such patterns take about 600 times as long, which a larger cost
 /// of all of them would not be worth.
@@ -25,26 +32,58 @@ const POSITIONS_PER_COST: usize = 16;
 /// Weight of a class is at most this: the tables of a large one are shared by its uses.
 const CLASS_WEIGHT_MAX: usize = 64;
 
+/// How many times the work of a small automaton that of a pattern's may be, for each byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AutomatonCost {
+    /// For limits of work: one for usual patterns.
+    pub(crate) usual: usize,
+    /// For the moments at which others get their turn: as bad as it may be.
+    pub(crate) pace: usize,
+}
+
+impl AutomatonCost {
+    /// Of a small automaton, and of patterns without one.
+    pub(crate) const ONE: AutomatonCost = AutomatonCost { usual: 1, pace: 1 };
+
+    /// Of `regex`, which is as the `regex` crate takes it.
+    pub(crate) fn of(regex: &str, is_unicode: bool) -> Self {
+        // Where nothing is counted, few positions can be wide: a class of bytes takes several.
+        if regex.len() <= USUAL_WIDE_MAX && !regex.contains('{') {
+            return AutomatonCost::ONE;
+        }
+        let mut parser = ParserBuilder::new();
+        parser.unicode(is_unicode).utf8(is_unicode);
+        let Ok(hir) = parser.build().parse(regex) else {
+            return AutomatonCost::ONE;
+        };
+        let is_anchored = hir.properties().look_set_prefix().contains(Look::Start);
+        let mut varies = !is_anchored;
+        let size = size(&hir, &mut varies);
+        match size.wide {
+            0..=FITTING_WIDE_MAX => AutomatonCost::ONE,
+            wide if wide <= USUAL_WIDE_MAX => AutomatonCost {
+                usual: 1,
+                pace: PACE_OF_USUAL,
+            },
+            wide if wide <= LARGE_WIDE_MAX => {
+                let usual = 1 + size.weight / POSITIONS_PER_COST;
+                AutomatonCost {
+                    usual,
+                    pace: usual.max(PACE_OF_USUAL),
+                }
+            }
+            _ => AutomatonCost {
+                usual: size.weight,
+                pace: size.weight,
+            },
+        }
+    }
+}
+
 /// How many times the work of a small automaton that of this one may be, for each byte. One for usual patterns, and for those
 /// that are none. `regex` is as the `regex` crate takes it.
 pub fn automaton_cost(regex: &str, is_unicode: bool) -> usize {
-    // There are no more positions than bytes where nothing is counted.
-    if regex.len() <= USUAL_WIDE_MAX && !regex.contains('{') {
-        return 1;
-    }
-    let mut parser = ParserBuilder::new();
-    parser.unicode(is_unicode).utf8(is_unicode);
-    let Ok(hir) = parser.build().parse(regex) else {
-        return 1;
-    };
-    let is_anchored = hir.properties().look_set_prefix().contains(Look::Start);
-    let mut varies = !is_anchored;
-    let size = size(&hir, &mut varies);
-    match size.wide {
-        0..=USUAL_WIDE_MAX => 1,
-        wide if wide <= LARGE_WIDE_MAX => 1 + size.weight / POSITIONS_PER_COST,
-        _ => size.weight,
-    }
+    AutomatonCost::of(regex, is_unicode).usual
 }
 
 #[derive(Clone, Copy, Default)]
@@ -144,6 +183,23 @@ mod tests {
         ] {
             assert_eq!(cost(pattern), 1, "{pattern}");
         }
+    }
+
+    #[test]
+    fn the_pace_is_of_the_worst() {
+        let pace = |pattern: &str| AutomatonCost::of(&translate(pattern.as_bytes()).unwrap().regex, false).pace;
+        for pattern in [
+            "[ab]",
+            r".*error.*(timeout|refused|reset).*",
+            r"\C*a\C{10}b\C*",
+            r"a\C{20}b",
+        ] {
+            assert_eq!(pace(pattern), 1, "{pattern}");
+        }
+        for pattern in [r"\C*a\C{20}b\C*", r"\C*ERROR\C{0,200}timeout\C*"] {
+            assert_eq!((cost(pattern) < 16, pace(pattern)), (true, 16), "{pattern}");
+        }
+        assert!(pace(r"\C*a\C{1000}b\C*") > 1_000);
     }
 
     #[test]

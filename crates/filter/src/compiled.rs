@@ -67,9 +67,10 @@ impl CompiledFilter {
         !self.pushdown.no_cells && self.guards.iter().all(|guard| guard.admits(row, rng))
     }
 
-    /// Bytes of the row's key that [`admits_row`](Self::admits_row) searches, each as often as it takes a usual pattern to read it.
+    /// Bytes of the row's key that [`admits_row`](Self::admits_row) searches, each as often as a usual pattern could read it meanwhile, at
+    /// the worst.
     pub fn key_bytes_searched(&self, row: &[u8]) -> usize {
-        self.guards.iter().map(|guard| guard.bytes_of(row)).sum()
+        self.guards.iter().map(|guard| guard.bytes_paced(row)).sum()
     }
 
     /// The filter's result for an admitted row. Input and result are in order of family, qualifier and timestamp

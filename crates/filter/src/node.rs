@@ -122,8 +122,8 @@ impl Node {
         }
     }
 
-    /// Patterns that are tried on a value, each as often as it occurs in the tree, and as often as its cost says. Patterns of
-    /// qualifiers count as far as they cost more than usual ones.
+    /// Patterns that are tried on a value, each as often as it occurs in the tree, and as often as its pace says. Patterns of
+    /// qualifiers count as far as they may cost more than usual ones.
     pub(crate) fn value_patterns(&self) -> usize {
         match self {
             Node::Cells(tests) => tests.iter().map(CellTest::value_patterns).sum(),
@@ -176,6 +176,14 @@ impl RowTest {
             RowTest::Sample(_) => 0,
         }
     }
+
+    /// The same as work at the worst.
+    pub(crate) fn bytes_paced(&self, row: &[u8]) -> usize {
+        match self {
+            RowTest::Key(pattern) => pattern.bytes_paced(row),
+            RowTest::Sample(_) => 0,
+        }
+    }
 }
 
 /// Whether a cell is the tombstone of a row, which only raw reads return. It hides cells of every family: a read of one family that
@@ -216,8 +224,8 @@ impl CellTest {
 
     fn value_patterns(&self) -> usize {
         match self {
-            CellTest::Value(pattern) => pattern.cost(),
-            CellTest::Qualifier(pattern) => pattern.cost() - 1,
+            CellTest::Value(pattern) => pattern.pace(),
+            CellTest::Qualifier(pattern) => pattern.pace() - 1,
             _ => 0,
         }
     }

@@ -1,7 +1,7 @@
 //! Compiled patterns.
 
 use super::{Tail, Translation, translate};
-use crate::automaton_cost::automaton_cost;
+use crate::automaton_cost::AutomatonCost;
 use regex::bytes::{Regex, RegexBuilder};
 
 /// Compiled form of one pattern, in memory. `PATTERN_WEIGHT_MAX` keeps ordinary patterns below it; classes with many
@@ -34,8 +34,8 @@ pub struct Pattern {
     prefix: Vec<u8>,
     rest: Rest,
     weight: usize,
-    /// Work for each byte that an automaton reads: 1 unless it may have very many states.
-    cost: usize,
+    /// Work for each byte that an automaton reads.
+    cost: AutomatonCost,
 }
 
 /// How to match a subject that begins with the prefix.
@@ -88,7 +88,7 @@ impl Pattern {
                     let rest = Rest::Automaton(build(&regex, states_bytes(automata, weight))?);
                     let weight = weight.saturating_add(AUTOMATON_WEIGHT);
                     return Ok(Pattern {
-                        cost: automaton_cost(&regex, false),
+                        cost: AutomatonCost::of(&regex, false),
                         ..Pattern::new(prefix, rest, weight)
                     });
                 }
@@ -102,7 +102,7 @@ impl Pattern {
             prefix,
             rest,
             weight,
-            cost: 1,
+            cost: AutomatonCost::ONE,
         }
     }
 
@@ -129,15 +129,20 @@ impl Pattern {
     /// per step. Patterns that may have very many states take longer for each byte.
     pub(crate) fn bytes_matched(&self, subject: &[u8]) -> usize {
         match &self.rest {
-            Rest::Automaton(_) if subject.starts_with(&self.prefix) => subject.len().saturating_mul(self.cost),
+            Rest::Automaton(_) if subject.starts_with(&self.prefix) => subject.len().saturating_mul(self.cost.usual),
             Rest::AnyButNewline if subject.starts_with(&self.prefix) => subject.len() / 16,
             _ => self.prefix.len().min(subject.len()) / 16,
         }
     }
 
-    /// Work for each byte, as a multiple of that of a usual pattern.
-    pub(crate) fn cost(&self) -> usize {
-        self.cost
+    /// Work for each byte at the worst, as a multiple of that of a usual pattern.
+    pub(crate) fn pace(&self) -> usize {
+        self.cost.pace
+    }
+
+    /// [`Self::bytes_matched`] at the worst.
+    pub(crate) fn bytes_paced(&self, subject: &[u8]) -> usize {
+        self.bytes_matched(subject).saturating_mul(self.cost.pace) / self.cost.usual
     }
 
     /// Every match begins with this.
