@@ -9,6 +9,11 @@ pub(crate) fn order(a: &Cell, b: &Cell) -> Ordering {
     column.then_with(|| b.timestamp.cmp(&a.timestamp))
 }
 
+/// Whether cells are in order, or a raw read has given tombstones among them, which come before the cells that they may hide.
+pub(crate) fn is_input(cells: &[Cell]) -> bool {
+    cells.is_sorted_by(|a, b| order(a, b).is_le()) || cells.iter().any(|cell| cell.kind.is_delete())
+}
+
 /// Whether two cells are versions of the same column.
 pub(crate) fn same_column(a: &Cell, b: &Cell) -> bool {
     a.family == b.family && a.qualifier == b.qualifier

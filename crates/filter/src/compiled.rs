@@ -1,6 +1,6 @@
 //! A checked filter, in the form that evaluation needs.
 
-use crate::cell_order::order;
+use crate::cell_order::is_input;
 use crate::error::FilterError;
 use crate::evaluate::Evaluation;
 use crate::list_memory::{LABEL_BYTES, ListMemory};
@@ -84,7 +84,7 @@ impl CompiledFilter {
         memory: usize,
         rng: &mut dyn FnMut() -> f64,
     ) -> Result<Vec<Cell>, FilterError> {
-        debug_assert!(cells.is_sorted_by(|a, b| order(a, b).is_le()));
+        debug_assert!(is_input(&cells), "cells are in order");
         let memory = self.list_memory(&cells, memory)?;
         Evaluation::new(row, memory, rng).finish(&self.root, cells)
     }

@@ -10,7 +10,7 @@
 //!
 //! Invariant: the limits of one evaluation hold for each partial row.
 
-use crate::cell_order::order;
+use crate::cell_order::is_input;
 use crate::compiled::CompiledFilter;
 use crate::error::FilterError;
 use crate::evaluate::{Evaluation, first, skip};
@@ -52,7 +52,7 @@ impl CompiledFilter {
         memory: usize,
         rng: &mut dyn FnMut() -> f64,
     ) -> Result<Vec<Cell>, FilterError> {
-        debug_assert!(cells.is_sorted_by(|a, b| order(a, b).is_le()));
+        debug_assert!(is_input(&cells), "cells are in order");
         let (memory, input) = (self.list_memory(&cells, memory)?, cells.len());
         let mut evaluation = Evaluation::new(row, memory, rng);
         let cells = run(&mut evaluation, &self.root, &mut progress.0, Cow::Owned(cells))?.into_owned();

@@ -124,6 +124,35 @@ async fn a_raw_read_of_some_families_returns_tombstones_of_rows() {
     }
 }
 
+/// Tombstones come before the cells of their column, also of newer ones, and filters take them as they come.
+#[tokio::test]
+async fn a_raw_read_with_a_filter_takes_tombstones_before_newer_cells() {
+    let of_one = schema(DeleteRule::ByTimestamp, None);
+    let tablet = tablet(of_one.clone()).await;
+    let delete = Mutation::DeleteColumn {
+        family: FamilyId(1),
+        qualifier: Bytes::from_static(b"q"),
+        from: Timestamp::MIN,
+        to: Timestamp(5),
+    };
+    write(&tablet, vec![put(3, "v"), put(10, "v"), delete]);
+    let filter = Filter::ColumnRange {
+        family: "f".to_owned(),
+        start: Bound::Unbounded,
+        end: Bound::Unbounded,
+    };
+    for partial in [None, Some(1)] {
+        let filter = Arc::new(filter.compile(&of_one).unwrap());
+        let mut scanner = scanner_with(&tablet, Some(filter));
+        scanner.set_partial_rows(partial);
+        let mut found = Vec::new();
+        while let Some(batch) = scanner.next_batch().await.unwrap() {
+            found.extend(timestamps(&batch));
+        }
+        assert_eq!(found, [5, 10, 3]);
+    }
+}
+
 #[tokio::test]
 async fn a_raw_read_returns_no_expired_cells() {
     let minute = Some(GcRule::MaxAgeMicros(60_000_000));
