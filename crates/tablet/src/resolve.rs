@@ -23,6 +23,8 @@ pub use tombstones::{Tombstone, Tombstones};
 pub enum Skip {
     /// Nothing.
     Nothing,
+    /// The rest of this version.
+    Version,
     /// The rest of this column.
     Column,
     /// The rest of this family.
@@ -345,7 +347,7 @@ impl Resolver {
             "versions of a column come newest first"
         );
         if same && self.version.complete {
-            return Skip::Nothing;
+            return Skip::Version;
         }
         if !same {
             self.skip = self.end_version(sink);

@@ -62,6 +62,8 @@ const BATCH_BYTES: usize = 1 << 20;
 const BATCH_ROWS: usize = 1024;
 /// Entries stepped over one by one before a skip turns into a seek: about the cost of one.
 const STEPS_BEFORE_SEEK: u32 = 16;
+/// Bytes of a key behind its timestamp.
+const SEQ_AND_KIND_BYTES: usize = 9;
 /// A scan in progress.
 pub struct TabletScanner {
     tablet: Arc<Tablet>,
@@ -737,6 +739,12 @@ fn skip_target(key: &[u8], row_end: usize, skip: Skip) -> Option<Vec<u8>> {
     let end = match skip {
         Skip::Nothing => return None,
         Skip::Row => return Some(key::row_prefix_end(&key[..parts.row_end])),
+        // Behind every sequence number and kind.
+        Skip::Version => {
+            let mut target = key.get(..key.len().checked_sub(SEQ_AND_KIND_BYTES)?)?.to_vec();
+            target.extend_from_slice(&[0xff; SEQ_AND_KIND_BYTES]);
+            return Some(target);
+        }
         // Level bytes are 00 and 01, so 02 is behind both.
         Skip::Family => key.get(..family_end)?,
         Skip::Column => key.get(..parts.qualifier_end)?,

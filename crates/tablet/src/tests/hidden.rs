@@ -59,6 +59,21 @@ async fn a_read_of_very_many_hidden_cells_pauses() {
     }
 }
 
+/// A version that is overwritten very often is one entry for a read: it seeks past the others.
+#[tokio::test]
+async fn a_read_of_very_many_overwrites_pauses_not_once() {
+    let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+    write(&tablet, vec![put(3, "older")]);
+    for _ in 0..100_000 {
+        write(&tablet, vec![put(5, "v")]);
+    }
+    write(&tablet, vec![put(9, "newer")]);
+    let read = tablet.get_row(b"r", None).unwrap();
+    assert!(read.is_some_and(|batch| batch.seen.cells == 3));
+    assert_eq!(scan(&tablet, RowSet::all(), false).await, (0, 3));
+    assert_eq!(scan(&tablet, RowSet::all(), true).await, (0, 3));
+}
+
 #[tokio::test]
 async fn the_hidden_cells_of_many_rows_count_together() {
     let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
