@@ -8,7 +8,7 @@
 //!   number of files this way).
 //! * All upper runs are merged into the bottom level when that is expected to free enough. Of their bytes those of rows
 //!   that older runs have are expected to be garbage, in the measure that earlier compactions have found; past a quarter
-//!   of the whole the compaction is due. Tombstones, expired cells and those of dropped families are known garbage: of
+//!   of the whole the compaction is due. Tombstones that go, expired cells and those of dropped families are known garbage: of
 //!   these a fifth is enough, Hypertable's threshold. A table that is overwritten is thus compacted at a third of its
 //!   size; one that only grows waits until the bottom level is about as large as the upper runs. Once writes have stopped,
 //!   a tenth is enough, once, and the bytes that compressing uncompressed flushes would save count as well.
@@ -39,6 +39,8 @@ pub struct RunSummary {
     pub cells: u64,
     /// About how many of these are tombstones, expired, or of families that were dropped.
     pub garbage: u64,
+    /// About how many of these only a major compaction drops: tombstones, where some hide by timestamp.
+    pub lasting_tombstones: u64,
     /// About how many bytes are of rows that older runs have, too; all of those of which it is not known.
     pub overlapping: u64,
     /// About how many bytes are known to be of such rows.
@@ -170,7 +172,7 @@ pub fn pick(runs: &[RunSummary], picker_stats: PickerStats) -> Option<Pick> {
         // First, because drops of rows may be waiting; alone, because the runs above need not be read for that.
         return Some(down_to_bottom(runs, 1));
     }
-    if is_worth_compacting(runs.get(..free).unwrap_or_default(), picker_stats) {
+    if is_worth_compacting(runs.get(..free).unwrap_or_default(), free == runs.len(), picker_stats) {
         return Some(down_to_bottom(runs, free));
     }
     let pick = pick_upper_runs(runs, upper_run_count(runs, picker_stats), runs.len(), picker_stats)?;
@@ -201,6 +203,23 @@ pub fn is_worth_rewriting(file: &RunSummary, picker_stats: PickerStats) -> bool 
     is_mostly_dead(file)
         || picker_stats.is_quiet
             && file.compressible.saturating_mul(100) > file.bytes.saturating_mul(EXPECTED_PERCENT_QUIET)
+}
+
+impl RunSummary {
+    /// The summary for a compaction that is major or not: one that is not writes lasting tombstones again. If they were garbage for
+    /// it, it would be due again whenever it ends.
+    pub fn of_compaction(self, major: bool) -> Self {
+        let lasting_tombstones = if major { self.lasting_tombstones } else { 0 };
+        debug_assert!(
+            self.lasting_tombstones <= self.garbage,
+            "they are a part of the garbage"
+        );
+        RunSummary {
+            garbage: self.garbage - (self.lasting_tombstones - lasting_tombstones).min(self.garbage),
+            lasting_tombstones,
+            ..self
+        }
+    }
 }
 
 /// Whether enough of it is known to be garbage, or not referenced, or it is in too many parts, or its bounds take too
@@ -292,8 +311,8 @@ fn down_to_bottom(runs: &[RunSummary], end: usize) -> Pick {
     }
 }
 
-/// Whether merging everything into the bottom frees enough, or spares reads enough.
-fn is_worth_compacting(runs: &[RunSummary], picker_stats: PickerStats) -> bool {
+/// Whether merging these into the bottom frees enough, or spares reads enough. It is major if there are no others.
+fn is_worth_compacting(runs: &[RunSummary], major: bool, picker_stats: PickerStats) -> bool {
     let Some((bottom, upper_runs)) = runs.split_first() else {
         return false;
     };
@@ -305,12 +324,13 @@ fn is_worth_compacting(runs: &[RunSummary], picker_stats: PickerStats) -> bool {
         all.bytes += run.bytes;
         all.cells += run.cells;
         all.garbage += run.garbage;
+        all.lasting_tombstones += run.lasting_tombstones;
         all.file_bytes += run.file_bytes;
         all.partial_rows = all.partial_rows.max(run.partial_rows);
         all.bounds += run.bounds;
         all.compressible += run.compressible;
     }
-    if is_mostly_dead(&all) {
+    if is_mostly_dead(&all.of_compaction(major)) {
         return true;
     }
     let expected = expected_garbage(runs, picker_stats);

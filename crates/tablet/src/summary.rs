@@ -10,7 +10,9 @@ use std::ops::Range;
 use stele_env::Env;
 use stele_sstable::Properties;
 use stele_types::key::row_prefix;
-use stele_types::{Family, FamilyId, FileId, GcRule, GcView, GroupId, KeepDeleted, TableSchema, TimeUnit, Timestamp};
+use stele_types::{
+    DeleteRule, Family, FamilyId, FileId, GcRule, GcView, GroupId, KeepDeleted, TableSchema, TimeUnit, Timestamp,
+};
 
 /// The runs behind the newest damaged file's, and where they are. A damaged file stays in its place, with all older
 /// runs. A compaction over it would drop tombstones and versions that still decide over its entries, and would fail
@@ -133,7 +135,11 @@ pub(crate) fn summarize(
             true => 0,
             false => scaled(reference.deletes, reference),
         };
-        all.garbage += (tombstones + cells * (expired + gone) / 100).min(cells);
+        let garbage = (tombstones + cells * (expired + gone) / 100).min(cells);
+        all.garbage += garbage;
+        if expiry.keeps_tombstones {
+            all.lasting_tombstones += tombstones.min(garbage);
+        }
         let overlapping = |percent: u64| reference.referenced * percent / 100;
         let known = compaction_stats.known_overlap(reference.id());
         all.overlapping += overlapping(known.unwrap_or(100));
@@ -182,6 +188,8 @@ pub(crate) struct Expiry {
     gone: Vec<(FamilyId, FamilyId)>,
     /// Some family keeps its deleted cells: tombstones are not known to be garbage.
     keeps_deleted: bool,
+    /// Some tombstones of the table hide by timestamp: only major compactions drop those.
+    keeps_tombstones: bool,
     unit: TimeUnit,
     now_micros: i64,
 }
@@ -221,6 +229,7 @@ impl Expiry {
         let keeps = |(_, family): (&FamilyId, &Family)| family.deletes.keep != KeepDeleted::No;
         Expiry {
             keeps_deleted: is_unfinished || schema.families.iter().filter(is_there).any(keeps),
+            keeps_tombstones: !schema.deletes_only(DeleteRule::BySequence),
             rules,
             gone: gone(schema),
             unit: schema.time_unit,
@@ -288,7 +297,6 @@ fn gone(schema: &TableSchema) -> Vec<(FamilyId, FamilyId)> {
 mod tests {
     use super::*;
     use crate::tests::schema;
-    use stele_types::DeleteRule;
 
     #[test]
     fn what_a_family_has_left_behind_does_not_expire_by_the_rules_of_others() {

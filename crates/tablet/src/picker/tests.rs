@@ -22,6 +22,7 @@ fn check_of(unit: u64, runs: &str, picker_stats: PickerStats, expected: &str) {
             bytes,
             cells: 100,
             garbage: garbage.parse().unwrap(),
+            lasting_tombstones: 0,
             overlapping: bytes,
             known_overlapping: bytes,
             file_bytes: whole.parse().map_or(bytes, |whole: u64| whole * unit),
@@ -85,6 +86,31 @@ fn upper_runs_and_garbage() {
     check("500:1000", "nothing");
     check("240:1000", "0..1 major");
     check("2400:10000 200", "nothing");
+}
+
+#[test]
+fn tombstones_that_would_be_written_again_are_no_reason() {
+    let run = |lasting_tombstones, busy| RunSummary {
+        bytes: 1000,
+        cells: 100,
+        garbage: 30,
+        lasting_tombstones,
+        file_bytes: 1000,
+        busy,
+        ..RunSummary::default()
+    };
+    let picked = |lasting_tombstones, busy| {
+        let runs = [run(lasting_tombstones, false), run(lasting_tombstones, busy)];
+        pick(&runs, PickerStats::default())
+    };
+    let major = |runs: Range<usize>, major| Some(Pick { runs, major });
+    assert_eq!(picked(30, false), major(0..2, true));
+    assert_eq!(picked(30, true), None, "they cannot go while a job is at the upper run");
+    assert_eq!(picked(0, true), major(0..1, false));
+    assert_eq!(picked(9, true), major(0..1, false), "there is other garbage");
+    assert_eq!(picked(15, true), None);
+    let is_worth_it = |major| is_worth_rewriting(&run(30, false).of_compaction(major), PickerStats::default());
+    assert_eq!([true, false].map(is_worth_it), [true, false]);
 }
 
 #[test]

@@ -212,7 +212,7 @@ impl CompactionContext<'_> {
             None if all_from.is_some() => return Ok(None),
             // Nothing is left of the upper runs.
             None if !upper_runs.is_empty() => (0..0, None),
-            None => match self.most_garbage(group, bottom) {
+            None => match self.most_garbage(group, bottom, due.pick.major) {
                 Some(file) => (file, None),
                 None => return Ok(None),
             },
@@ -280,8 +280,9 @@ impl CompactionContext<'_> {
         Ok((start..end, None))
     }
 
-    /// The file of the bottom most worth rewriting by itself: all its pieces that are neighbours.
-    fn most_garbage(&self, group: &GroupState, bottom: &[HeldFile]) -> Option<Range<usize>> {
+    /// The file of the bottom most worth rewriting by itself, in a compaction that is major or not: all its pieces that are
+    /// neighbours.
+    fn most_garbage(&self, group: &GroupState, bottom: &[HeldFile], major: bool) -> Option<Range<usize>> {
         let state = self.state();
         let expiry = Expiry::of(&state, group.id, self.env.wall_micros());
         let picker_stats = group.compaction_stats.picker_stats(self.env.now());
@@ -291,6 +292,7 @@ impl CompactionContext<'_> {
                 bounds: bounds_to_spare(partial_rows, is_cut_up),
                 ..summarize(partial_rows, &expiry, &[], &group.compaction_stats)
             };
+            let run = run.of_compaction(major);
             let garbage = run.garbage * 1000 / run.cells.max(1);
             let bounds = run.bounds.saturating_mul(1000) / run.bytes.max(1);
             let is_worth_it = picker::is_worth_rewriting(&run, picker_stats);
