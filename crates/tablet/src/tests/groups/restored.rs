@@ -89,6 +89,37 @@ async fn a_marker_stays_while_a_family_is_left_in_another_group_for_unknown_reas
     );
 }
 
+/// Nothing is dropped while the table is unfinished, so the moved family brings tombstones of rows with it that its new group has, too.
+#[tokio::test]
+async fn a_marker_of_two_groups_is_in_one_of_them_once() {
+    for rule in [DeleteRule::BySequence, DeleteRule::ByTimestamp] {
+        let mut schema = groups(2);
+        (schema.enabled, schema.restoring) = (false, Some("restore".to_owned()));
+        schema.delete_rule = rule;
+        let tablet = tablet(Arc::new(schema.clone())).await;
+        write(
+            &tablet,
+            vec![put_in(1, 1, b"old".to_vec()), put_in(2, 2, b"old".to_vec())],
+        );
+        write(&tablet, vec![Mutation::DeleteRow { up_to: Timestamp(5) }]);
+        write(&tablet, vec![put_in(1, 7, b"new".to_vec())]);
+        tablet.flush().await.unwrap();
+        let once = moved(&schema, FamilyId(1), GroupId(1));
+        tablet.set_schema(once.clone());
+        tablet.compact_all().await.unwrap();
+        assert_eq!(misplaced(&tablet), []);
+        write(&tablet, vec![put_in(2, 8, b"new".to_vec())]);
+        tablet.flush().await.unwrap();
+        tablet.compact_all().await.unwrap();
+        assert_eq!(sorted(&read(&tablet).await), "7=new 8=new");
+        let mut whole = TableSchema::clone(&once);
+        (whole.enabled, whole.restoring) = (true, None);
+        tablet.set_schema(Arc::new(whole));
+        tablet.compact_all().await.unwrap();
+        assert_eq!(sorted(&read(&tablet).await), "7=new 8=new");
+    }
+}
+
 fn sorted(cells: &str) -> String {
     let mut cells: Vec<&str> = cells.split(' ').collect();
     cells.sort_unstable();
