@@ -5,7 +5,7 @@ use crate::held::{HeldFile, ReadOptions, Times};
 use crate::{FileRef, PointRead, SpaceLimit, TabletError};
 use proptest::prelude::*;
 use stele_filter::{CompiledFilter, Filter};
-use stele_types::{AggregateKind, Cell, RowRange};
+use stele_types::{AggregateKind, Cell, KeepDeleted, RowRange, lifetime};
 
 /// Rows in a few columns and at a few timestamps, so that writes meet.
 #[derive(Clone, Debug)]
@@ -13,6 +13,8 @@ enum Action {
     Write(u8, Vec<Change>),
     /// Enough versions of all columns that reads seek past them, and so large that columns begin in other blocks.
     Fill(u8, i64),
+    /// Enough writes of one version that reads seek past them.
+    Overwrite(u8, i64, u8),
     Freeze,
     Flush,
     /// Files are merged into one, with any tombstones above it.
@@ -23,6 +25,12 @@ enum Action {
 #[derive(Clone, Debug)]
 enum Change {
     Put(u8, i64),
+    /// With a lifetime, which is over or never will be.
+    Expiring(u8, i64, bool),
+    /// Into the family that keeps deleted cells, as are the next two.
+    Keep(u8, i64),
+    DeleteKept(u8, i64, i64),
+    DeleteKeptFamily(i64),
     Add(i64),
     DeleteVersion(u8, i64),
     DeleteColumn(u8, i64, i64),
@@ -49,11 +57,16 @@ enum Rule {
     Versions(u32),
     Age,
     Both(u32),
+    Either(u32),
 }
 
 fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         6 => (0u8..3, 0i64..6).prop_map(|(q, t)| Change::Put(q, t)),
+        1 => (0u8..3, 0i64..6, any::<bool>()).prop_map(|(q, t, is_over)| Change::Expiring(q, t, is_over)),
+        2 => (0u8..2, 0i64..6).prop_map(|(q, t)| Change::Keep(q, t)),
+        1 => (0u8..2, 0i64..6, 0i64..6).prop_map(|(q, a, b)| Change::DeleteKept(q, a.min(b), a.max(b))),
+        1 => (0i64..6).prop_map(Change::DeleteKeptFamily),
         2 => (0i64..6).prop_map(Change::Add),
         1 => (0u8..3, 0i64..6).prop_map(|(q, t)| Change::DeleteVersion(q, t)),
         1 => (0u8..3, 0i64..6, 0i64..6).prop_map(|(q, a, b)| Change::DeleteColumn(q, a.min(b), a.max(b))),
@@ -66,6 +79,7 @@ fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         8 => (0u8..6, prop::collection::vec(change(), 1..6)).prop_map(|(row, changes)| Action::Write(row, changes)),
         1 => (0u8..6, 18i64..24).prop_map(|(row, versions)| Action::Fill(row, versions)),
+        1 => (0u8..6, 0i64..6, 18u8..24).prop_map(|(row, t, writes)| Action::Overwrite(row, t, writes)),
         1 => Just(Action::Freeze),
         2 => Just(Action::Flush),
         1 => Just(Action::Merge),
@@ -82,6 +96,28 @@ fn mutation(change: &Change) -> Mutation {
             qualifier: qualifier(q),
             timestamp: at(*t),
             value: Bytes::from(format!("value {t}")),
+        },
+        Change::Expiring(q, t, is_over) => Mutation::ExpiringPut {
+            family,
+            qualifier: qualifier(q),
+            timestamp: at(*t),
+            stored: lifetime::stored(if *is_over { 1 } else { 1 << 50 }, b"expiring"),
+        },
+        Change::Keep(q, t) => Mutation::Put {
+            family: KEEPING,
+            qualifier: qualifier(q),
+            timestamp: at(*t),
+            value: Bytes::from(format!("kept {t}")),
+        },
+        Change::DeleteKept(q, from, to) => Mutation::DeleteColumn {
+            family: KEEPING,
+            qualifier: qualifier(q),
+            from: at(*from),
+            to: at(*to),
+        },
+        Change::DeleteKeptFamily(t) => Mutation::DeleteFamily {
+            family: KEEPING,
+            up_to: at(*t),
         },
         Change::Add(t) => Mutation::Merge {
             family: FamilyId(2),
@@ -108,14 +144,21 @@ fn mutation(change: &Change) -> Mutation {
     }
 }
 
-fn two_families(delete_rule: DeleteRule, rule: Option<GcRule>) -> Arc<TableSchema> {
+/// The family that keeps deleted cells.
+const KEEPING: FamilyId = FamilyId(3);
+
+fn three_families(delete_rule: DeleteRule, rule: Option<GcRule>) -> Arc<TableSchema> {
     let mut schema = TableSchema::clone(&schema(delete_rule, rule));
+    let mut keeping = schema.families[&FamilyId(1)].clone();
+    keeping.name = "kept".to_owned();
+    keeping.deletes.keep = KeepDeleted::Yes;
+    schema.families.insert(KEEPING, keeping);
     let mut sums = schema.families[&FamilyId(1)].clone();
     sums.name = "sums".to_owned();
     sums.gc_rule = None;
     sums.value_type = ValueType::Aggregate(AggregateKind::Sum);
     schema.families.insert(FamilyId(2), sums);
-    schema.next_family = FamilyId(3);
+    schema.next_family = FamilyId(4);
     Arc::new(schema)
 }
 
@@ -256,6 +299,33 @@ async fn check(tablet: &Arc<Tablet>, names: &[Bytes]) {
     }
 }
 
+/// Reads of the past agree, in which later deletes have not acted.
+async fn check_past(tablet: &Arc<Tablet>, names: &[Bytes]) {
+    for end in [at(2), at(4)] {
+        let filter = Filter::Chain(vec![
+            Filter::FamiliesBefore(vec![(KEEPING, end)]),
+            Filter::TimestampRange {
+                start: i64::MIN,
+                end: Some(end.0),
+            },
+        ]);
+        let filter = Arc::new(filter.compile(&tablet.schema()).unwrap());
+        let forward = scan_filtered(tablet, RowSet::all(), false, None, Some(filter.clone())).await;
+        let mut backward = scan_filtered(tablet, RowSet::all(), true, None, Some(filter.clone())).await;
+        backward.reverse();
+        assert_eq!(forward, backward);
+        check_partial_rows(tablet, Some(filter.clone()), &forward).await;
+        for row in names {
+            let expected = forward.iter().find(|(name, _)| name == row);
+            let expected = expected.map(|(_, cells)| cells.clone()).unwrap_or_default();
+            match tablet.get_row(row, Some(&filter)).unwrap() {
+                Some(read) => assert_eq!(read.into_cells(), expected),
+                None => assert!(is_large(&expected), "all is in memory"),
+            }
+        }
+    }
+}
+
 /// Reads of single rows of which the tablet says that only writes change their result.
 fn stable(tablet: &Tablet, names: &[Bytes]) -> Vec<(Bytes, Option<Arc<CompiledFilter>>, Vec<Cell>)> {
     let mut found = Vec::new();
@@ -286,11 +356,12 @@ fn run(actions: Vec<Action>, delete_rule: DeleteRule, rule: Rule, file_bytes: u6
             Rule::Versions(n) => Some(GcRule::MaxVersions(n)),
             Rule::Age => Some(age_rule()),
             Rule::Both(n) => Some(GcRule::Intersection(vec![GcRule::MaxVersions(n), age_rule()])),
+            Rule::Either(n) => Some(GcRule::Union(vec![GcRule::MaxVersions(n), age_rule()])),
         };
-        let tablet = tablet_of_files(two_families(delete_rule, rule), file_bytes).await;
+        let tablet = tablet_of_files(three_families(delete_rule, rule), file_bytes).await;
         for action in actions {
             let before = match action {
-                Action::Write(..) | Action::Fill(..) => Vec::new(),
+                Action::Write(..) | Action::Fill(..) | Action::Overwrite(..) => Vec::new(),
                 Action::Freeze | Action::Flush | Action::Merge | Action::Compact => stable(&tablet, &names),
             };
             match action {
@@ -308,6 +379,15 @@ fn run(actions: Vec<Action>, delete_rule: DeleteRule, rule: Rule, file_bytes: u6
                     let columns = (0..3).flat_map(|q| (0..versions).map(move |t| (q, t)));
                     let row = names[usize::from(row)].clone();
                     write_row(&tablet, row, columns.map(version).collect());
+                }
+                Action::Overwrite(row, t, writes) => {
+                    for _ in 0..writes {
+                        write_row(
+                            &tablet,
+                            names[usize::from(row)].clone(),
+                            vec![mutation(&Change::Put(0, t))],
+                        );
+                    }
                 }
                 Action::Freeze => {
                     tablet.freeze();
@@ -329,6 +409,7 @@ fn run(actions: Vec<Action>, delete_rule: DeleteRule, rule: Rule, file_bytes: u6
         let absent = ["a\0", "aa", "a\0c", "\u{7f}\u{7f}"].map(|name| Bytes::from_static(name.as_bytes()));
         let all: Vec<Bytes> = names.iter().chain(&absent).cloned().collect();
         check(&tablet, &all).await;
+        check_past(&tablet, &all).await;
         check_filters(&tablet, times(STEP)).await;
         check_filters(&tablet, pushed_down()).await;
     });
@@ -341,6 +422,7 @@ proptest! {
         actions in prop::collection::vec(action(), 1..40), by_timestamp: bool,
         rule in prop_oneof![
             Just(Rule::None), (1u32..3).prop_map(Rule::Versions), Just(Rule::Age), (1u32..3).prop_map(Rule::Both),
+            (1u32..3).prop_map(Rule::Either),
         ],
         // Of one row each, of some, or in one piece.
         file_bytes in prop::sample::select(vec![1, 2_000, 64 << 20]),
