@@ -72,8 +72,13 @@ impl Call {
 
     /// The cells of the request. Memory of the changes that they become is reserved first.
     pub fn cells(&self) -> Outcome<CellReader> {
+        self.cells_in_parts(usize::MAX)
+    }
+
+    /// The cells of the request, of which at most `most` are changes at any moment: memory of as many is reserved first.
+    pub fn cells_in_parts(&self, most: usize) -> Outcome<CellReader> {
         let cells = CellReader::new(self.request.cells.clone());
-        self.reserve(cells.cells_left().saturating_mul(CELL_BYTES))?;
+        self.reserve(cells.cells_left().min(most).saturating_mul(CELL_BYTES))?;
         Ok(cells)
     }
 

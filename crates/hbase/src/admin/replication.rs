@@ -11,7 +11,9 @@
 //! table with a weaker durability.
 //!
 //! Back-pressure: a call ends when its rows are written, and a source has one call at a time for each of its threads. Its
-//! memory is that of its request.
+//! memory is that of its request, and of the changes of [`CELLS_MAX`] cells, which are written before the next ones are
+//! converted. A request of 64 MiB, the most that a source sends, may have cells whose changes take ten times as much
+//! together.
 
 use crate::call::{Call, Reply};
 use crate::context::Context;
@@ -25,6 +27,7 @@ use crate::selection::FamilySearch;
 use crate::times;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use stele_types::{DeleteRule, Durability, Mutation, RowMutation, TableName, TableSchema};
 use stele_wire::cell::{Cell, CellReader};
@@ -37,6 +40,18 @@ const EVENTS: &[u8] = b"METAFAMILY";
 /// Qualifier of the event of a bulk load.
 const BULK_LOAD: &[u8] = b"HBASE::BULK_LOAD";
 
+/// Cells that are converted and written together. Their changes take less than 5 MB, and one write of as many is long enough
+/// that its own cost is small.
+const CELLS_MAX: usize = 10_000;
+
+/// Changes that are not written yet.
+#[derive(Default)]
+struct Batch {
+    tables: BTreeMap<TableName, Rows>,
+    /// Their cells: [`CELLS_MAX`] at most.
+    cells: usize,
+}
+
 /// Rows of one table, in the order of the request.
 struct Rows {
     schema: Arc<TableSchema>,
@@ -47,50 +62,66 @@ struct Rows {
 /// Serves a call.
 pub(super) async fn replicate(shared: &Shared, call: &Call) -> Outcome<Reply> {
     let request: ReplicateWalEntryRequest = call.message("ReplicateWALEntryRequest")?;
-    let mut cells = call.cells()?;
-    let mut tables: BTreeMap<TableName, Rows> = BTreeMap::new();
+    let mut cells = call.cells_in_parts(CELLS_MAX)?;
+    let mut batch = Batch::default();
     let mut pace = Pace::new(&shared.env);
     for entry in &request.entry {
-        take(shared, entry, &mut cells, &mut tables, &mut pace).await?;
+        batch.take(shared, entry, &mut cells, &mut pace).await?;
     }
-    for Rows { schema, rows, .. } in tables.into_values() {
-        let results = write(shared, &schema, rows.into(), Some(Durability::Sync)).await?;
-        results.into_iter().collect::<Outcome<Vec<()>>>()?;
-    }
+    batch.write(shared).await?;
     call.reply(&Empty {})
 }
 
-/// Takes the cells of an entry out of the block, and adds them to the rows of its table.
-async fn take(
-    shared: &Context,
-    entry: &WalEntry,
-    cells: &mut CellReader,
-    tables: &mut BTreeMap<TableName, Rows>,
-    pace: &mut Pace<'_>,
-) -> Outcome<()> {
-    if !entry.key_value_bytes.is_empty() {
-        return Err(Failure::not_served("a replicated entry with its cells in the message"));
-    }
-    let table = names::from_text(&entry.key.table_name)?;
-    pace.spend(CELL_UNITS).await;
-    for _ in 0..entry.associated_cell_count.unwrap_or(0) {
-        let (cell, tags) = cells.read_with_tags()?;
-        if cell.family == EVENTS {
-            check_event(&cell)?;
-        } else if table.namespace != SYSTEM_NAMESPACE {
-            let rows = match tables.get_mut(&table) {
-                Some(rows) => rows,
-                None => tables.entry(table.clone()).or_insert(Rows {
-                    schema: sink(shared, &table)?,
-                    search: FamilySearch::default(),
-                    rows: Vec::new(),
-                }),
-            };
-            rows.add(shared, cell, tags)?;
+impl Batch {
+    /// Takes the cells of an entry out of the block, and adds them to the rows of its table. Full batches are written.
+    async fn take(
+        &mut self,
+        shared: &Shared,
+        entry: &WalEntry,
+        cells: &mut CellReader,
+        pace: &mut Pace<'_>,
+    ) -> Outcome<()> {
+        if !entry.key_value_bytes.is_empty() {
+            return Err(Failure::not_served("a replicated entry with its cells in the message"));
         }
-        pace.spend(2 * CELL_UNITS).await;
+        let table = names::from_text(&entry.key.table_name)?;
+        pace.spend(CELL_UNITS).await;
+        for _ in 0..entry.associated_cell_count.unwrap_or(0) {
+            let (cell, tags) = cells.read_with_tags()?;
+            if cell.family == EVENTS {
+                check_event(&cell)?;
+            } else if table.namespace != SYSTEM_NAMESPACE {
+                if self.cells == CELLS_MAX {
+                    self.write(shared).await?;
+                }
+                self.cells += 1;
+                self.rows(shared, &table)?.add(shared, cell, tags)?;
+            }
+            pace.spend(2 * CELL_UNITS).await;
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn rows(&mut self, shared: &Context, table: &TableName) -> Outcome<&mut Rows> {
+        match self.tables.entry(table.clone()) {
+            Entry::Occupied(rows) => Ok(rows.into_mut()),
+            Entry::Vacant(place) => Ok(place.insert(Rows {
+                schema: sink(shared, table)?,
+                search: FamilySearch::default(),
+                rows: Vec::new(),
+            })),
+        }
+    }
+
+    /// Writes all changes.
+    async fn write(&mut self, shared: &Shared) -> Outcome<()> {
+        self.cells = 0;
+        for Rows { schema, rows, .. } in std::mem::take(&mut self.tables).into_values() {
+            let results = write(shared, &schema, rows.into(), Some(Durability::Sync)).await?;
+            results.into_iter().collect::<Outcome<Vec<()>>>()?;
+        }
+        Ok(())
+    }
 }
 
 fn check_event(event: &Cell) -> Outcome<()> {
@@ -147,29 +178,31 @@ impl Rows {
 #[cfg(test)]
 mod tests {
     use crate::test_service::{Client, Model, count_turns, failure};
-    use bytes::BytesMut;
-    use stele_memory::Pool;
+    use bytes::{Bytes, BytesMut};
+    use std::sync::Arc;
+    use stele_memory::{Part, Pool};
     use stele_wire::cell::{CellRef, CellType};
     use stele_wire::messages::{ADMIN_SERVICE, ConnectionHeader, ReplicateWalEntryRequest, WalEntry, WalKey};
 
-    #[tokio::test]
-    async fn entries_of_many_cells_let_other_calls_run() {
-        let model = Model::new(&[""]);
-        let front_end = model.front_end(&Pool::default());
+    async fn client(model: &Arc<Model>, pool: &Pool) -> Client {
         let header = ConnectionHeader {
             service_name: Some(ADMIN_SERVICE.to_owned()),
             ..ConnectionHeader::default()
         };
-        let (mut client, _served) = Client::open(&front_end, 16 << 20, &header).await;
+        Client::open(&model.front_end(pool), 16 << 20, &header).await.0
+    }
+
+    /// Entries of as many cells each, and the block of these.
+    fn entries(count: usize, cells: u32, value: &[u8]) -> (ReplicateWalEntryRequest, Bytes) {
         let mut block = BytesMut::new();
-        for row in 0..50_000u32 {
+        for row in 0..count as u32 * cells {
             let cell = CellRef {
                 row: &row.to_be_bytes(),
                 family: b"info",
                 qualifier: b"q",
                 timestamp: 7,
                 kind: CellType::Put,
-                value: b"v",
+                value,
             };
             cell.encode(&mut block).unwrap();
         }
@@ -178,18 +211,40 @@ mod tests {
                 table_name: "t".into(),
                 ..WalKey::default()
             },
-            associated_cell_count: Some(10_000),
+            associated_cell_count: Some(cells as i32),
             ..WalEntry::default()
         };
         let request = ReplicateWalEntryRequest {
-            entry: vec![entry; 5],
+            entry: vec![entry; count],
             ..ReplicateWalEntryRequest::default()
         };
-        client.send("ReplicateWALEntry", &request, &block.freeze()).await;
+        (request, block.freeze())
+    }
+
+    #[tokio::test]
+    async fn entries_of_many_cells_let_other_calls_run() {
+        let model = Model::new(&[""]);
+        let mut client = client(&model, &Pool::default()).await;
+        let (request, block) = entries(5, 10_000, b"v");
+        client.send("ReplicateWALEntry", &request, &block).await;
         let turns = count_turns();
         let response = client.response().await;
         assert!(response.header.exception.is_none(), "{}", failure(&response));
         assert_eq!(model.mutations.lock().len(), 50_000);
         assert!(turns.get() >= 40, "a pause every thousand cells; {} turns", turns.get());
+    }
+
+    /// A source repeats a request that is too big for ever.
+    #[tokio::test]
+    async fn a_request_whose_changes_exceed_all_memory_of_requests_is_written_in_parts() {
+        let model = Model::new(&[""]);
+        let pool = Pool::default().limited(Part::Requests, 32 << 20);
+        let mut client = client(&model, &pool).await;
+        let (request, block) = entries(7, 30_001, b"a value of 16 B.");
+        assert!(block.len() > 9 << 20);
+        client.send("ReplicateWALEntry", &request, &block).await;
+        let response = client.response().await;
+        assert!(response.header.exception.is_none(), "{}", failure(&response));
+        assert_eq!(model.mutations.lock().len(), 7 * 30_001);
     }
 }
