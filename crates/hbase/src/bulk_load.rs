@@ -11,6 +11,10 @@
 //!   that: tablets number all loads.
 //! * A call is one step for all families of its region, and calls for several regions are independent.
 //!
+//! A call may wait long for its turn at the tablet. So each file is opened, checked and closed, one after another, before
+//! that, and opened again when its cells are wanted: a call that waits has no memory but that of its request. If a file is
+//! another one by then, the tablet refuses rows that are not its own.
+//!
 //! A client that has not got an answer repeats its call. Each file has a token, of the load's name and its URL, with which the
 //! tablet recognizes it ([`LoadSource::token`]).
 
@@ -23,10 +27,10 @@ use crate::front_end::Shared;
 use crate::get::region_and_schema;
 use crate::regions::{self, Region};
 use crate::selection::{FamilySearch, family};
-use source::HFileCells;
+use source::{HFileCells, Later};
 use std::sync::Arc;
 use stele_client::{BulkLoad, LoadSource, LoadTarget, Loaded, ServiceError};
-use stele_hfile::HFile;
+use stele_hfile::{BlockMemory, HFile};
 use stele_storage::foreign::ForeignError;
 use stele_types::{FamilyId, RequestToken, TableSchema, ValueType};
 use stele_wire::messages::{
@@ -108,12 +112,21 @@ async fn load_files(
     })?;
     let mut sources = Vec::with_capacity(files.len());
     for file in files {
-        let Some(source) = open(shared, region, schema, file, AHEAD_BYTES / files.len()).await? else {
+        if !fits(shared, region, schema, file).await? {
             return Ok(false);
+        }
+        let later = Later {
+            files: shared.files.clone(),
+            memory: memory(shared),
+            url: file.path.clone(),
+            piece_bytes: AHEAD_BYTES / files.len(),
+            schema: schema.clone(),
+            opened: None,
         };
         sources.push(LoadSource {
+            family: family(schema, &file.family)?,
             token: request.bulk_token.as_ref().map(|load| token(load, file)),
-            ..source
+            cells: Box::new(later),
         });
     }
     let load = BulkLoad {
@@ -125,14 +138,18 @@ async fn load_files(
     Ok(shared.service.bulk_load(load).await? == Loaded::All)
 }
 
-/// Opens a file; `None` if it has rows of other regions.
-async fn open(
+/// Memory of the blocks of files.
+fn memory(shared: &Context) -> BlockMemory {
+    BlockMemory::waiting(&shared.requests, &shared.env)
+}
+
+/// Checks a file; false if it has rows of other regions.
+async fn fits(
     shared: &Arc<Shared>,
     region: &Region,
     schema: &Arc<TableSchema>,
     FamilyPath { family: name, path }: &FamilyPath,
-    piece_bytes: usize,
-) -> Outcome<Option<LoadSource>> {
+) -> Outcome<bool> {
     let id = family(schema, name)?;
     let is_plain = |family: &stele_types::Family| family.value_type == ValueType::Bytes;
     if !schema.families.get(&id).is_some_and(is_plain) {
@@ -145,19 +162,13 @@ async fn open(
         ForeignError::Storage(_) => Failure::from(ServiceError::new(error.kind(), error.to_string())),
         _ => Failure::do_not_retry(error.to_string()),
     })?;
-    let file = HFile::open(file, &shared.requests).await.map_err(source::failed)?;
+    let file = HFile::open(file, &memory(shared)).await.map_err(source::failed)?;
     let last = file.last_row().map_err(source::failed)?;
     if last.is_some_and(|row| !region.range.contains(row)) {
-        return Ok(None);
+        return Ok(false);
     }
-    let mut cells = HFileCells::new(&file, piece_bytes, schema.clone());
-    let first = cells.first_row().await?;
-    let fits = first.is_none_or(|row| region.range.contains(&row));
-    Ok(fits.then(|| LoadSource {
-        family: id,
-        token: None,
-        cells: Box::new(cells),
-    }))
+    let first = HFileCells::new(&file, 0, schema.clone()).first_row().await?;
+    Ok(first.is_none_or(|row| region.range.contains(&row)))
 }
 
 /// The token of a file of a load.

@@ -39,8 +39,8 @@ pub(crate) struct Model {
     pub batch_rows: AtomicUsize,
     /// How often a row in memory was read.
     pub reads: AtomicUsize,
-    /// Held by a write while it waits for its permit.
-    pub latch: futures::lock::Mutex<()>,
+    /// Held by a write while it waits for its permit, and by a load; a snapshot ends when it has had it.
+    pub latch: Arc<futures::lock::Mutex<()>>,
     /// Permits of writes.
     pub writes: Semaphore,
     /// The version of the service; 0 for none.
@@ -53,6 +53,14 @@ pub(crate) struct Model {
     pub files: Mutex<ForeignFiles>,
     /// Sources of bulk loads: family, token, and cells.
     pub loads: Mutex<Vec<LoadedSource>>,
+    /// How many loads have begun.
+    pub loads_begun: AtomicUsize,
+    /// All snapshots.
+    pub snapshots: Arc<Mutex<Vec<Arc<SnapshotInfo>>>>,
+    /// How many snapshots have begun.
+    pub snapshots_begun: AtomicUsize,
+    /// Snapshots that were deleted or cloned.
+    pub named: Mutex<Vec<String>>,
     /// Steps of row operations.
     pub steps: Mutex<Vec<Step>>,
     /// Mutations of other writes of rows.
@@ -86,13 +94,17 @@ impl Model {
             is_in_memory: AtomicBool::new(true),
             batch_rows: AtomicUsize::new(1_000),
             reads: AtomicUsize::new(0),
-            latch: futures::lock::Mutex::new(()),
+            latch: Arc::default(),
             writes: Semaphore::new(1_000),
             version: AtomicU64::new(0),
             schemas: AtomicUsize::new(0),
             listings: AtomicUsize::new(0),
             files: Mutex::default(),
             loads: Mutex::default(),
+            loads_begun: AtomicUsize::new(0),
+            snapshots: Arc::default(),
+            snapshots_begun: AtomicUsize::new(0),
+            named: Mutex::default(),
             steps: Mutex::default(),
             mutations: Mutex::default(),
             updates: Mutex::default(),
@@ -275,6 +287,8 @@ impl TableService for Model {
     }
 
     async fn bulk_load(&self, load: BulkLoad) -> ServiceResult<Loaded> {
+        self.loads_begun.fetch_add(1, Ordering::Relaxed);
+        let _turn = self.latch.lock().await;
         let mut loaded = Vec::new();
         for mut source in load.sources {
             let mut cells = Vec::new();
@@ -390,8 +404,29 @@ impl TableAdmin for Model {
         not_here()
     }
 
-    async fn create_snapshot(&self, _: NewSnapshot) -> ServiceResult<Arc<SnapshotInfo>> {
-        not_here()
+    /// As the master does, it goes on without its caller.
+    #[allow(clippy::disallowed_methods, reason = "a task of the test's runtime")]
+    async fn create_snapshot(&self, new: NewSnapshot) -> ServiceResult<Arc<SnapshotInfo>> {
+        self.snapshots_begun.fetch_add(1, Ordering::Relaxed);
+        let (latch, snapshots, schema) = (self.latch.clone(), self.snapshots.clone(), self.schema.clone());
+        let task = tokio::spawn(async move {
+            let _latch = latch.lock().await;
+            let taken = Arc::new(SnapshotInfo {
+                kept: None,
+                id: SnapshotId(1),
+                name: new.name,
+                schema,
+                created_micros: 1,
+                completed_micros: 1,
+                expires_micros: None,
+                tablets: 1,
+                bytes: 0,
+                front_end_data: new.front_end_data.into(),
+            });
+            snapshots.lock().push(Arc::clone(&taken));
+            taken
+        });
+        Ok(task.await.expect("it does not panic"))
     }
 
     async fn copy_snapshot(&self, _: SnapshotCopy) -> ServiceResult<Arc<SnapshotInfo>> {
@@ -399,7 +434,7 @@ impl TableAdmin for Model {
     }
 
     async fn list_snapshots(&self, _: Option<&str>) -> ServiceResult<Vec<Arc<SnapshotInfo>>> {
-        not_here()
+        Ok(self.snapshots.lock().clone())
     }
 
     async fn snapshot(&self, _: &SnapshotName) -> ServiceResult<Arc<SnapshotInfo>> {
@@ -410,17 +445,23 @@ impl TableAdmin for Model {
         not_here()
     }
 
-    async fn delete_snapshot(&self, _: &SnapshotName) -> ServiceResult<()> {
-        not_here()
+    async fn delete_snapshot(&self, name: &SnapshotName) -> ServiceResult<()> {
+        self.named
+            .lock()
+            .push(format!("delete {}/{}", name.namespace, name.name));
+        Ok(())
     }
 
     async fn clone_snapshot(
         &self,
-        _: &SnapshotName,
+        name: &SnapshotName,
         _: &TableName,
         _: Option<Vec<u8>>,
     ) -> ServiceResult<Arc<TableSchema>> {
-        not_here()
+        self.named
+            .lock()
+            .push(format!("clone {}/{}", name.namespace, name.name));
+        Ok(Arc::clone(&self.schema))
     }
 
     async fn restore_snapshot(&self, _: &SnapshotName, _: &TableName) -> ServiceResult<Arc<TableSchema>> {

@@ -3,6 +3,7 @@
 use crate::block::BlockKind;
 use crate::encoding::{BlockLayout, EncodedBlock};
 use crate::error::Result;
+use crate::memory::BlockMemory;
 use crate::plain::{Layout, PlainCells};
 use crate::reader::HFile;
 use async_trait::async_trait;
@@ -107,7 +108,7 @@ pub fn decode_block(bytes: &[u8]) {
 }
 
 async fn read(bytes: Bytes) -> Result<u64> {
-    let memory = Pool::new(64 << 20).of(Part::Requests);
+    let memory = BlockMemory::now(&Pool::new(64 << 20).of(Part::Requests));
     let opened = HFile::open(file(bytes), &memory).await?;
     opened.last_row()?;
     opened.index(1_000).await?;

@@ -1,6 +1,7 @@
 //! Prints a file, for people.
 
 use crate::error::Result;
+use crate::memory::BlockMemory;
 use crate::reader::HFile;
 use bytes::Bytes;
 use std::fmt::Write;
@@ -18,7 +19,7 @@ const VALUE_SHOWN: usize = 64;
 
 /// The trailer, the file info, the index and the cells of a file as text. All blocks are verified.
 pub async fn inspect(file: Arc<dyn ReadFile>) -> Result<String> {
-    let memory = Pool::default().of(Part::Requests);
+    let memory = BlockMemory::now(&Pool::default().of(Part::Requests));
     let file = HFile::open(file, &memory).await?;
     let mut out = String::new();
     head(&file, &mut out);

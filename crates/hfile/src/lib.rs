@@ -28,6 +28,7 @@ mod info;
 mod input;
 mod inspect;
 mod key;
+mod memory;
 mod plain;
 mod reader;
 mod scan;
@@ -36,6 +37,7 @@ mod trailer;
 
 pub use error::HFileError;
 pub use inspect::inspect;
+pub use memory::BlockMemory;
 pub use reader::HFile;
 pub use scan::{CellBlock, Scan};
 

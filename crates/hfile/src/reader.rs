@@ -6,11 +6,12 @@ use crate::error::{Decoded, HFileError, Malformed, Result};
 use crate::index::{self, IndexEntry, LEVELS_MAX};
 use crate::info::FileInfo;
 use crate::key::row_of;
+use crate::memory::BlockMemory;
 use crate::plain::Layout;
 use crate::trailer::{Trailer, tail_of};
 use bytes::Bytes;
 use std::sync::Arc;
-use stele_memory::{Consumer, Reservation};
+use stele_memory::Reservation;
 use stele_storage::ReadFile;
 
 /// A file info has a dozen entries. Its decoded form takes far more memory than its bytes if they are many and empty.
@@ -20,7 +21,7 @@ const INFO_BYTES_MAX: usize = 256 << 10;
 pub struct HFile {
     file: Arc<dyn ReadFile>,
     /// For blocks that are read.
-    memory: Consumer,
+    memory: BlockMemory,
     trailer: Trailer,
     info: FileInfo,
     root: Vec<IndexEntry>,
@@ -31,7 +32,7 @@ pub struct HFile {
 impl HFile {
     /// Opens a file. Its blocks take memory of `memory` when they are read; the root of the index and the file info as long
     /// as it is open.
-    pub async fn open(file: Arc<dyn ReadFile>, memory: &Consumer) -> Result<Arc<HFile>> {
+    pub async fn open(file: Arc<dyn ReadFile>, memory: &BlockMemory) -> Result<Arc<HFile>> {
         let path = file.path().to_owned();
         let tail = tail_of(file.len());
         let bytes = file.read_at(tail.start, (tail.end - tail.start) as usize).await?;
@@ -39,11 +40,12 @@ impl HFile {
         let mut reader = BlockReader {
             file: &*file,
             trailer: &trailer,
+            memory,
             reservation: memory.empty(),
         };
         let (content, after_root) = reader.read(trailer.open_offset, BlockKind::RootIndex).await?;
         let entries = trailer.index_entries;
-        reserve(&reader.reservation, &path, index::root_memory(&content, entries))?;
+        reader.take(index::root_memory(&content, entries)).await?;
         let root = index::root(&content, entries).map_err(|malformed| malformed.at(&path, trailer.open_offset))?;
         // That of meta blocks.
         let (_, after_meta) = reader.read(after_root, BlockKind::RootIndex).await?;
@@ -94,7 +96,7 @@ impl HFile {
         &*self.file
     }
 
-    pub(crate) fn memory(&self) -> &Consumer {
+    pub(crate) fn memory(&self) -> &BlockMemory {
         &self.memory
     }
 
@@ -133,6 +135,7 @@ impl HFile {
                 let mut reader = BlockReader {
                     file: &*self.file,
                     trailer: &self.trailer,
+                    memory: &self.memory,
                     reservation: self.memory.empty(),
                 };
                 let (content, _) = reader.read(entry.offset, kind).await?;
@@ -152,6 +155,7 @@ impl HFile {
 struct BlockReader<'a> {
     file: &'a dyn ReadFile,
     trailer: &'a Trailer,
+    memory: &'a BlockMemory,
     /// For all blocks that it has read.
     reservation: Reservation,
 }
@@ -159,7 +163,8 @@ struct BlockReader<'a> {
 impl BlockReader<'_> {
     /// The content of the block at `offset`, and where it ends.
     async fn read(&mut self, offset: u64, kind: BlockKind) -> Result<(Bytes, u64)> {
-        let path = self.file.path();
+        let file = self.file;
+        let path = file.path();
         let at = |malformed: Malformed| malformed.at(path, offset);
         self.check_place(offset, HEADER_BYTES).map_err(at)?;
         let header = self.file.read_at(offset, HEADER_BYTES).await?;
@@ -172,10 +177,16 @@ impl BlockReader<'_> {
             return Err(at(Malformed(detail.into())));
         }
         self.check_place(offset, header.block_bytes()).map_err(at)?;
-        reserve(&self.reservation, path, header.block_bytes() + header.content_bytes)?;
+        self.take(header.block_bytes() + header.content_bytes).await?;
         let block = self.file.read_at(offset, header.block_bytes()).await?;
         let content = header.content(&block, self.trailer.codec).map_err(at)?;
         Ok((content, offset + header.block_bytes() as u64))
+    }
+
+    /// Takes memory.
+    async fn take(&mut self, bytes: usize) -> Result<()> {
+        let (memory, file) = (self.memory, self.file);
+        memory.grow(&mut self.reservation, file.path(), bytes).await
     }
 
     fn check_place(&self, offset: u64, bytes: usize) -> Decoded<()> {
@@ -184,12 +195,4 @@ impl BlockReader<'_> {
             _ => Malformed::new("a block behind the end of all blocks"),
         }
     }
-}
-
-/// Takes memory for a block.
-pub(crate) fn reserve(reservation: &Reservation, path: &str, bytes: usize) -> Result<()> {
-    reservation.try_grow(bytes).map_err(|_| HFileError::NoMemory {
-        path: path.to_owned(),
-        bytes,
-    })
 }

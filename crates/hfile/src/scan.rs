@@ -8,7 +8,7 @@ use crate::encoding::EncodedBlock;
 use crate::error::{Decoded, Malformed, Result};
 use crate::key::row_of;
 use crate::plain::PlainCells;
-use crate::reader::{HFile, reserve};
+use crate::reader::HFile;
 use bytes::Bytes;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -115,16 +115,17 @@ impl Scan {
     }
 
     async fn read_block(&mut self, offset: u64, header: Header) -> Result<CellBlock> {
-        let memory = self.file.memory().empty();
         let file = Arc::clone(&self.file);
+        let mut memory = file.memory().empty();
         let path = file.path();
         // The block is in the piece, or is read by itself.
-        reserve(&memory, path, header.block_bytes() + header.content_bytes)?;
+        let bytes = header.block_bytes() + header.content_bytes;
+        file.memory().grow(&mut memory, path, bytes).await?;
         let block = self.bytes(offset, header.block_bytes()).await?;
         let content = header.content(&block, self.file.trailer().codec);
         let content = content.map_err(|malformed| malformed.at(path, offset))?;
         let encoded = EncodedBlock::new(header.kind, &content).map_err(|malformed| malformed.at(path, offset))?;
-        reserve(&memory, path, encoded.decoded_bytes)?;
+        file.memory().grow(&mut memory, path, encoded.decoded_bytes).await?;
         let decoded = encoded.decode(self.file.layout());
         let (cells, layout) = decoded.map_err(|malformed| malformed.at(path, offset))?;
         Ok(CellBlock {
@@ -154,7 +155,8 @@ impl Scan {
         }
         // Its memory is counted once: cells of the piece before are in use together with their own block's reservation.
         if self.piece_memory.counted() == 0 {
-            reserve(&self.piece_memory, self.file.path(), self.piece_bytes)?;
+            let (memory, path) = (self.file.memory(), self.file.path());
+            memory.grow(&mut self.piece_memory, path, self.piece_bytes).await?;
         }
         let bytes = (end - offset).min(self.piece_bytes as u64) as usize;
         let piece = self.file.file().read_at(offset, bytes).await?;

@@ -3,11 +3,13 @@
 use crate::error::HFileError;
 use crate::fuzzing::{decode_block, file, read_all, without_checksums};
 use crate::trailer::TrailerMessage;
-use crate::{HFile, inspect};
+use crate::{BlockMemory, HFile, inspect};
 use bytes::Bytes;
 use proptest::prelude::*;
 use prost::Message;
 use std::fmt::Write;
+use std::time::Duration;
+use stele_env::tokio_env::TokioRuntime;
 use stele_memory::{Part, Pool};
 use stele_types::ErrorKind;
 
@@ -44,8 +46,8 @@ const SAMPLES_WITH_TAGS: Samples = samples!["tags", "tags_diff", "tags_compresse
 
 const EMPTY: &[u8] = include_bytes!("../testdata/empty.hfile");
 
-fn memory() -> stele_memory::Consumer {
-    Pool::default().of(Part::Requests)
+fn memory() -> BlockMemory {
+    BlockMemory::now(&Pool::default().of(Part::Requests))
 }
 
 /// The cells as the program that wrote them lists them.
@@ -128,11 +130,44 @@ async fn a_file_is_printed() {
 async fn blocks_take_memory() {
     let (_, bytes) = SAMPLES[0];
     let memory = Pool::default().limited(Part::Requests, 10_000).of(Part::Requests);
-    let opened = HFile::open(file(Bytes::from_static(bytes)), &memory).await.unwrap();
+    let blocks = BlockMemory::now(&memory);
+    let opened = HFile::open(file(Bytes::from_static(bytes)), &blocks).await.unwrap();
     let read = opened.scan(0).next_block(None).await;
     let kind = read.err().map(|error| error.kind());
     assert_eq!(kind, Some(ErrorKind::Busy), "a piece of a megabyte does not fit");
     drop(opened);
+    assert_eq!(memory.used(), 0);
+}
+
+/// Other work fills the memory for moments, and a file is read in thousands of blocks.
+#[tokio::test(start_paused = true)]
+async fn a_block_waits_for_memory_for_a_while() {
+    let (_, bytes) = SAMPLES[0];
+    let env = TokioRuntime::current();
+    let memory = Pool::default().limited(Part::Requests, 1 << 20).of(Part::Requests);
+    let blocks = BlockMemory::waiting(&memory, &env);
+    let opened = HFile::open(file(Bytes::from_static(bytes)), &blocks).await.unwrap();
+    let others = || memory.try_reserve(memory.limit() - memory.used()).unwrap();
+    let (mut scan, others_now) = (opened.scan(0), others());
+    let ends = async {
+        env.sleep(Duration::from_secs(1)).await;
+        drop(others_now);
+    };
+    let (first, ()) = tokio::join!(scan.next_block(None), ends);
+    let (mut block, mut cells) = (first.unwrap(), 0);
+    while let Some(mut some) = block.take() {
+        while some.next_cell().unwrap().is_some() {
+            cells += 1;
+        }
+        block = scan.next_block(Some(some)).await.unwrap();
+    }
+    assert_eq!(cells, opened.entries());
+    drop(scan);
+    let others_for_ever = others();
+    let refused = opened.scan(0).next_block(None).await.err();
+    assert_eq!(refused.map(|error| error.kind()), Some(ErrorKind::Busy));
+    assert_eq!(memory.waiting(), 0);
+    drop((others_for_ever, opened));
     assert_eq!(memory.used(), 0);
 }
 
@@ -165,7 +200,7 @@ async fn memory_is_taken_before_the_root_of_the_index_is_decoded() {
     let bytes = Bytes::from(root_only(10_000));
     let open = async |limit: usize| {
         let memory = Pool::default().limited(Part::Requests, limit).of(Part::Requests);
-        let opened = HFile::open(file(bytes.clone()), &memory).await;
+        let opened = HFile::open(file(bytes.clone()), &BlockMemory::now(&memory)).await;
         opened.err().map(|error| error.kind())
     };
     // The block with its content before compression.

@@ -1,4 +1,7 @@
 //! The cells of one file, as mutations of the table.
+//!
+//! An open file takes a descriptor, the root of its index, a piece and a block. So the file of a load that waits for its
+//! turn is not open: see [`Later`].
 
 use crate::failure::Failure;
 use crate::mutations::Converter;
@@ -7,7 +10,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{ServiceError, ServiceResult, SortedCells};
-use stele_hfile::{CellBlock, HFile, HFileError, Scan};
+use stele_hfile::{BlockMemory, CellBlock, HFile, HFileError, Scan};
+use stele_storage::foreign::ForeignFiles;
 use stele_types::{ErrorKind, Mutation, TableSchema, Timestamp};
 use stele_wire::tags;
 
@@ -21,8 +25,18 @@ pub(super) struct HFileCells {
     search: FamilySearch,
     /// Given out already, but for the cells that are left in it: its memory is that of the cells.
     block: Option<CellBlock>,
-    /// Read to learn the first row.
-    first: Option<Vec<(Bytes, Mutation)>>,
+}
+
+/// The cells of a file that is opened when they are wanted.
+pub(super) struct Later {
+    pub(super) files: ForeignFiles,
+    pub(super) memory: BlockMemory,
+    pub(super) url: String,
+    /// Bytes that are read in one piece.
+    pub(super) piece_bytes: usize,
+    pub(super) schema: Arc<TableSchema>,
+    /// The cells, once they were wanted.
+    pub(super) opened: Option<HFileCells>,
 }
 
 impl HFileCells {
@@ -33,15 +47,15 @@ impl HFileCells {
             schema,
             search: FamilySearch::default(),
             block: None,
-            first: None,
         }
     }
 
-    /// The first row; `None` if there is none. Before the first cells are taken.
-    pub(super) async fn first_row(&mut self) -> ServiceResult<Option<Bytes>> {
-        self.first = self.read().await?;
-        let cells = self.first.iter().flatten();
-        Ok(cells.map(|(row, _)| row.clone()).next())
+    /// The row of the first cell; `None` if there is none.
+    pub(super) async fn first_row(mut self) -> ServiceResult<Option<Bytes>> {
+        let first = self.read().await?;
+        // A copy: the row is a slice of a block, of which the memory is given back.
+        let first = first.iter().flatten().next();
+        Ok(first.map(|(row, _)| Bytes::copy_from_slice(row)))
     }
 
     async fn read(&mut self) -> ServiceResult<Option<Vec<(Bytes, Mutation)>>> {
@@ -61,12 +75,16 @@ impl HFileCells {
 }
 
 #[async_trait]
-impl SortedCells for HFileCells {
+impl SortedCells for Later {
     async fn next(&mut self) -> ServiceResult<Option<Vec<(Bytes, Mutation)>>> {
-        match self.first.take() {
-            Some(first) => Ok(Some(first)),
-            None => self.read().await,
+        if let Some(cells) = &mut self.opened {
+            return cells.read().await;
         }
+        let opened = self.files.open(&self.url).await;
+        let file = opened.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+        let file = HFile::open(file, &self.memory).await.map_err(failed)?;
+        let cells = HFileCells::new(&file, self.piece_bytes, self.schema.clone());
+        self.opened.insert(cells).read().await
     }
 }
 

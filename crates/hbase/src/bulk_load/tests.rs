@@ -4,6 +4,7 @@ use super::*;
 use crate::test_service::{Client, Model, failure, message};
 use async_trait::async_trait;
 use bytes::Bytes;
+use std::sync::atomic::Ordering;
 use stele_memory::{Part, Pool};
 use stele_storage::foreign::{ForeignFiles, ForeignRoot, below};
 use stele_storage::{ReadFile, StorageError};
@@ -16,7 +17,33 @@ const FILE: &[u8] = include_bytes!("../../../hfile/testdata/info.hfile");
 const EMPTY: &[u8] = include_bytes!("../../../hfile/testdata/empty.hfile");
 const OTHER_FAMILY: &[u8] = include_bytes!("../../../hfile/testdata/fast_diff.hfile");
 
-struct Samples;
+/// Counts the files that are open.
+#[derive(Default)]
+struct Samples(Arc<()>);
+
+struct Counted {
+    file: Arc<dyn ReadFile>,
+    _is_open: Arc<()>,
+}
+
+#[async_trait]
+impl ReadFile for Counted {
+    async fn read_at(&self, offset: u64, len: usize) -> stele_storage::Result<Bytes> {
+        self.file.read_at(offset, len).await
+    }
+
+    fn try_read_at(&self, offset: u64, len: usize) -> Option<stele_storage::Result<Bytes>> {
+        self.file.try_read_at(offset, len)
+    }
+
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn path(&self) -> &str {
+        self.file.path()
+    }
+}
 
 #[async_trait]
 impl ForeignRoot for Samples {
@@ -36,13 +63,16 @@ impl ForeignRoot for Samples {
             }
             _ => return Err(StorageError::NotFound { path: url.to_owned() }),
         };
-        Ok(stele_hfile::fuzzing::file(bytes))
+        Ok(Arc::new(Counted {
+            file: stele_hfile::fuzzing::file(bytes),
+            _is_open: Arc::clone(&self.0),
+        }))
     }
 }
 
 fn model(starts: &[&str]) -> Arc<Model> {
     let model = Model::new(starts);
-    *model.files.lock() = ForeignFiles::new(vec![Arc::new(Samples)]);
+    *model.files.lock() = ForeignFiles::new(vec![Arc::<Samples>::default()]);
     model
 }
 
@@ -215,4 +245,33 @@ async fn a_load_without_memory_is_to_be_repeated() {
         .call("BulkLoadHFile", &request(&model, "", &[("info", "file")]))
         .await;
     assert_eq!(failure(&response), exception::REGION_TOO_BUSY);
+}
+
+/// Loads wait for their turn at the tablet, and each may have a thousand files.
+#[tokio::test]
+async fn a_load_that_waits_has_no_open_files_and_no_memory_of_blocks() {
+    let (model, open) = (Model::new(&[""]), Arc::new(()));
+    *model.files.lock() = ForeignFiles::new(vec![Arc::new(Samples(Arc::clone(&open)))]);
+    let pool = Pool::default();
+    let front_end = model.front_end(&pool);
+    let turn = model.latch.lock().await;
+    let mut clients = Vec::new();
+    for number in 1..=10 {
+        let (mut client, served) = Client::connect(&front_end, 64 << 10, None).await;
+        let files = [("info", "file"); 20];
+        client.send("BulkLoadHFile", &request(&model, "", &files), &()).await;
+        while model.loads_begun.load(Ordering::Relaxed) < number {
+            tokio::task::yield_now().await;
+        }
+        clients.push((client, served));
+    }
+    assert_eq!(Arc::strong_count(&open), 2, "this one, and that of the root");
+    let used = pool.of(Part::Requests).used();
+    assert!(used < 10 * 64 * 1024, "{used} bytes for ten requests");
+    drop(turn);
+    for (client, _) in &mut clients {
+        let response = client.response().await;
+        assert!(message::<BulkLoadHFileResponse>(&response).loaded);
+    }
+    assert_eq!(model.loads.lock().len(), 10 * 20);
 }
