@@ -10,16 +10,29 @@ use std::sync::Arc;
 use stele_client::ServiceError;
 use stele_env::Priority;
 use stele_types::{ErrorKind, TableName, TableSchema};
+use stele_wire::messages::ProcedureResponse;
 use stele_wire::{exception, messages, region};
 
-/// Makes a change, unless an earlier call with the same nonce has made it. The change has several steps, so a task of its own
-/// carries it to its end also if the client goes away.
+/// Makes a change ([`changed`]), and answers by the number of its procedure.
 pub(super) async fn change<F>(
     shared: &Arc<Shared>,
     call: &Call,
     nonce: Nonce,
     work: impl FnOnce(Arc<Shared>) -> F + Send + 'static,
 ) -> Outcome<Reply>
+where
+    F: Future<Output = Outcome<()>> + Send + 'static,
+{
+    call.reply(&changed(shared, nonce, work).await?)
+}
+
+/// Makes a change, unless an earlier call with the same nonce has made it. The change has several steps, so a task of its own
+/// carries it to its end also if the client goes away.
+pub(super) async fn changed<F>(
+    shared: &Arc<Shared>,
+    nonce: Nonce,
+    work: impl FnOnce(Arc<Shared>) -> F + Send + 'static,
+) -> Outcome<ProcedureResponse>
 where
     F: Future<Output = Outcome<()>> + Send + 'static,
 {
@@ -38,7 +51,7 @@ where
     };
     let changed = shared.env.spawn_join(Priority::Foreground, "hbase change", task).await;
     let stopped = |_| Failure::new(exception::HBASE_IO, "the server stopped during the change");
-    call.reply(&changed.map_err(stopped)??)
+    changed.map_err(stopped)?
 }
 
 /// A table that may be changed.

@@ -3,8 +3,11 @@
 //! The name of a snapshot is one for all namespaces. The service keeps snapshots by namespace, so a name is looked up in
 //! all of them, and a new one is refused if any has it. The description that a client gave is the front end's data of the
 //! snapshot. A snapshot of another front end is shown with the properties that it has.
+//!
+//! Another front end may give a name that is taken, in another namespace. The name then means the snapshot that a client
+//! of HBase took, so that it can be restored and deleted as before.
 
-use super::changes::{change, check_disabled, failure};
+use super::changes::{change, changed, check_disabled, failure};
 use super::namespaces;
 use crate::call::{Call, Reply};
 use crate::failure::{Failure, Outcome};
@@ -59,23 +62,17 @@ pub(super) async fn snapshots(shared: &Arc<Shared>, call: &Call, method: &[u8]) 
 }
 
 async fn take(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     call: &Call,
     nonce: crate::procedures::Nonce,
     wanted: SnapshotDescription,
 ) -> Outcome<Reply> {
-    let _turn = shared.changes.lock().await;
-    let reply = |proc_id: Option<u64>| {
-        call.reply(&SnapshotResponse {
-            expected_timeout: TIMEOUT_MS,
-            proc_id: proc_id.and_then(|number| i64::try_from(number).ok()),
-        })
-    };
-    if let Some(earlier) = shared.procedures.earlier(nonce) {
-        return reply(earlier.proc_id);
-    }
-    take_snapshot(shared, wanted).await?;
-    reply(shared.procedures.finished(nonce).proc_id)
+    let work = move |shared: Arc<Shared>| async move { take_snapshot(&shared, wanted).await };
+    let taken = changed(shared, nonce, work).await?;
+    call.reply(&SnapshotResponse {
+        expected_timeout: TIMEOUT_MS,
+        proc_id: taken.proc_id.and_then(|number| i64::try_from(number).ok()),
+    })
 }
 
 /// Takes a snapshot. The caller has the turn for changes.
@@ -143,13 +140,11 @@ async fn is_done(shared: &Shared, call: &Call, wanted: &SnapshotDescription) -> 
 
 /// Restores a table that exists and is disabled, or clones the snapshot as a new one.
 async fn restore(shared: &Shared, wanted: SnapshotDescription) -> Outcome<()> {
-    // The table of the request is the one to be made.
-    let of_any_table = SnapshotDescription {
-        table: None,
-        ..wanted.clone()
-    };
-    let found = find(shared, &of_any_table).await?;
-    let found = found.ok_or_else(|| absent(&wanted.name))?;
+    let mut named = all_named(shared, &wanted.name).await?;
+    narrow(&mut named, is_of_hbase);
+    // The table of the request is the one to be made, and seldom another than that of the snapshot.
+    narrow(&mut named, |snapshot| is_of_table(snapshot, &wanted));
+    let found = only(named, &wanted.name)?.ok_or_else(|| absent(&wanted.name))?;
     let table = match &wanted.table {
         Some(text) if !text.is_empty() => names::from_text(text.as_bytes())?,
         _ => found.schema.name.clone(),
@@ -180,30 +175,47 @@ async fn visible(shared: &Shared) -> Outcome<Vec<Arc<SnapshotInfo>>> {
     Ok(all)
 }
 
-/// The snapshot of a name, and of a table if one is given. Another front end may have given one name in several
-/// namespaces.
+/// The snapshot of a name, and of a table if one is given.
 async fn find(shared: &Shared, wanted: &SnapshotDescription) -> Outcome<Option<Arc<SnapshotInfo>>> {
+    let mut named = all_named(shared, &wanted.name).await?;
+    narrow(&mut named, |snapshot| is_of_table(snapshot, wanted));
+    narrow(&mut named, is_of_hbase);
+    only(named, &wanted.name)
+}
+
+/// The snapshots of a name, of different namespaces.
+async fn all_named(shared: &Shared, name: &str) -> Outcome<Vec<Arc<SnapshotInfo>>> {
     let mut named = visible(shared).await?;
-    named.retain(|snapshot| snapshot.name.name == wanted.name);
-    let is_of_table = |snapshot: &Arc<SnapshotInfo>| {
-        let text = names::to_text(&snapshot.schema.name);
-        wanted.table.as_ref().is_some_and(|table| *table == text)
-    };
-    if let Some(of_table) = named.iter().find(|snapshot| is_of_table(snapshot)) {
-        return Ok(Some(of_table.clone()));
+    named.retain(|snapshot| snapshot.name.name == name);
+    Ok(named)
+}
+
+/// Keeps the snapshots with a property, if any has it.
+fn narrow(named: &mut Vec<Arc<SnapshotInfo>>, has_property: impl Fn(&SnapshotInfo) -> bool) {
+    if named.iter().any(|snapshot| has_property(snapshot)) {
+        named.retain(|snapshot| has_property(snapshot));
     }
-    match named.as_slice() {
-        [] => Ok(None),
-        [only] => Ok(Some(only.clone())),
-        several => {
-            let of: Vec<&str> = several
-                .iter()
-                .map(|snapshot| snapshot.name.namespace.as_str())
-                .collect();
-            let message = format!("Snapshot '{}' is ambiguous: namespaces {}", wanted.name, of.join(", "));
-            Err(Failure::do_not_retry(message))
-        }
+}
+
+/// Whether a client of HBase took it: its data is a description by its name.
+fn is_of_hbase(snapshot: &SnapshotInfo) -> bool {
+    let kept = SnapshotDescription::decode(snapshot.front_end_data.clone());
+    kept.is_ok_and(|kept| kept.name == snapshot.name.name && kept.version == Some(LAYOUT_VERSION))
+}
+
+fn is_of_table(snapshot: &SnapshotInfo, wanted: &SnapshotDescription) -> bool {
+    let text = names::to_text(&snapshot.schema.name);
+    wanted.table.as_ref().is_some_and(|table| *table == text)
+}
+
+/// The only snapshot that a name may mean.
+fn only(named: Vec<Arc<SnapshotInfo>>, name: &str) -> Outcome<Option<Arc<SnapshotInfo>>> {
+    if named.len() <= 1 {
+        return Ok(named.into_iter().next());
     }
+    let of: Vec<&str> = named.iter().map(|snapshot| snapshot.name.namespace.as_str()).collect();
+    let message = format!("Snapshot '{name}' is ambiguous: namespaces {}", of.join(", "));
+    Err(Failure::do_not_retry(message))
 }
 
 /// A snapshot as HBase describes it.

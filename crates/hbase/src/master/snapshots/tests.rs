@@ -1,8 +1,12 @@
-//! Descriptions of snapshots.
+//! Descriptions of snapshots, their names, and repeated calls.
 
 use super::*;
+use crate::test_service::{Client, Model, message};
 use bytes::Bytes;
+use std::sync::atomic::Ordering;
+use stele_memory::Pool;
 use stele_types::{DeleteRule, SnapshotId, TableId, TableSchema, TimeUnit};
+use stele_wire::messages::{ConnectionHeader, MASTER_SERVICE, ProcedureResponse};
 
 fn snapshot(namespace: &str, expires_micros: Option<i64>, front_end_data: Vec<u8>) -> SnapshotInfo {
     let schema = TableSchema {
@@ -49,4 +53,84 @@ fn a_snapshot_of_another_front_end_has_a_description() {
     assert_eq!((shown.r#type(), shown.ttl), (SnapshotType::Flush, Some(1)));
     let never = description(&snapshot("n", None, Vec::new()));
     assert_eq!(never.ttl, Some(0));
+}
+
+async fn client(model: &Arc<Model>, front_end: &crate::HBaseFrontEnd) -> (Client, crate::test_service::Served) {
+    assert!(model.schema.enabled);
+    let header = ConnectionHeader {
+        service_name: Some(MASTER_SERVICE.to_owned()),
+        ..ConnectionHeader::default()
+    };
+    Client::open(front_end, 1 << 16, &header).await
+}
+
+fn request(name: &str, table: Option<&str>) -> SnapshotRequest {
+    SnapshotRequest {
+        snapshot: Some(SnapshotDescription {
+            name: name.to_owned(),
+            table: table.map(str::to_owned),
+            ..SnapshotDescription::default()
+        }),
+        nonce_group: Some(7),
+        nonce: Some(9),
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_another_front_end_gave_too_means_the_snapshot_of_hbase() {
+    let kept = SnapshotDescription {
+        name: "s".to_owned(),
+        version: Some(LAYOUT_VERSION),
+        ..SnapshotDescription::default()
+    };
+    let (own, foreign) = (kept.encode_to_vec(), b"\xca\x3e\x01c".to_vec());
+    for (snapshots, expected) in [
+        ([("default", own.clone()), ("a", foreign.clone())], "default/s"),
+        ([("a", foreign.clone()), ("n", own)], "n/s"),
+    ] {
+        let model = Model::new(&[""]);
+        let of = |(namespace, data)| Arc::new(snapshot(namespace, None, data));
+        *model.snapshots.lock() = snapshots.map(of).into();
+        let (mut client, _served) = client(&model, &model.front_end(&Pool::default())).await;
+        message::<Empty>(&client.call("DeleteSnapshot", &request("s", None)).await);
+        let clone = client.call("RestoreSnapshot", &request("s", Some("new"))).await;
+        message::<ProcedureResponse>(&clone);
+        let named = [format!("delete {expected}"), format!("clone {expected}")];
+        assert_eq!(*model.named.lock(), named);
+    }
+}
+
+#[tokio::test]
+async fn of_several_snapshots_of_others_a_restore_means_that_of_its_table() {
+    let model = Model::new(&[""]);
+    *model.snapshots.lock() = ["a", "n"]
+        .map(|namespace| Arc::new(snapshot(namespace, None, Vec::new())))
+        .into();
+    let (mut client, _served) = client(&model, &model.front_end(&Pool::default())).await;
+    let response = client.call("RestoreSnapshot", &request("s", Some("new"))).await;
+    assert!(response.header.exception.is_some(), "ambiguous");
+    let response = client.call("RestoreSnapshot", &request("s", Some("n:t"))).await;
+    message::<ProcedureResponse>(&response);
+    assert_eq!(*model.named.lock(), ["clone n/s"]);
+}
+
+/// The master takes the snapshot to its end, and the client does not hear of that.
+#[tokio::test]
+async fn a_snapshot_whose_client_went_away_is_not_refused_to_its_repetition() {
+    let model = Model::new(&[""]);
+    let front_end = model.front_end(&Pool::default());
+    let latch = model.latch.lock().await;
+    let (mut first, served) = client(&model, &front_end).await;
+    first.send("Snapshot", &request("s", Some("t")), &()).await;
+    while model.snapshots_begun.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    // As after an error of its socket.
+    served.abort();
+    assert!(served.await.is_err());
+    drop(latch);
+    let (mut second, _served) = client(&model, &front_end).await;
+    let response = second.call("Snapshot", &request("s", Some("t"))).await;
+    assert_eq!(message::<SnapshotResponse>(&response).proc_id, Some(1));
+    assert_eq!(model.snapshots_begun.load(Ordering::Relaxed), 1);
 }
