@@ -21,12 +21,17 @@ const REQUEST_LIMIT: &str = "30 minutes";
 /// To reach an existing host takes less than a second.
 const CONNECT_LIMIT: &str = "5 seconds";
 
+/// The account of Azure's emulator.
+const EMULATOR_ACCOUNT: &str = "devstoreaccount1";
+
 /// A bucket and a prefix in it, with the client to reach them.
 #[derive(Clone)]
 pub struct Address {
     shown: String,
     client: Arc<dyn Client>,
     root: String,
+    /// The account of Azure that a container is of, in lower case; `None` for other stores.
+    account: Option<String>,
 }
 
 impl fmt::Debug for Address {
@@ -53,12 +58,18 @@ impl Address {
             shown: format!("{client}/{root}"),
             client,
             root: root.to_owned(),
+            account: None,
         }
     }
 
     /// The address as it was given.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
+    }
+
+    /// The account of Azure, in lower case.
+    pub(crate) fn account(&self) -> Option<&str> {
+        self.account.as_deref()
     }
 
     /// The same under another text.
@@ -98,6 +109,7 @@ impl Address {
             retry_timeout: Duration::ZERO,
             ..RetryConfig::default()
         };
+        let account;
         // The three builders have the same methods and no trait.
         macro_rules! build {
             ($builder:ty, $key:ty) => {{
@@ -114,6 +126,7 @@ impl Address {
                 let set = |key: &str| builder.get_config_value(&<$key>::from_str(key).ok()?);
                 check_endpoint(&set).map_err(|why| wrong(&why))?;
                 check_sendable(&set).map_err(|why| wrong(&why))?;
+                account = account_of(&set);
                 Arc::new(builder.build().map_err(failed)?)
             }};
         }
@@ -128,6 +141,7 @@ impl Address {
             shown: text.to_owned(),
             client,
             root: root.to_owned(),
+            account,
         })
     }
 
@@ -142,12 +156,21 @@ impl Address {
             shown: join(self.shown.trim_end_matches('/')),
             client: Arc::clone(&self.client),
             root: join(&self.root),
+            account: self.account.clone(),
         }
     }
 
     pub(crate) fn store(&self, env: Env, metrics: ObjectMetrics) -> Store {
         Store::new(Arc::clone(&self.client), &self.root, env, metrics)
     }
+}
+
+/// The account of Azure that the options name, as the library chooses it.
+fn account_of(set: &impl Fn(&str) -> Option<String>) -> Option<String> {
+    let is_emulated = set("use_emulator").is_some_and(|value| is_yes(&value));
+    let of_emulator = || is_emulated.then(|| EMULATOR_ACCOUNT.to_owned());
+    let account = set("account_name").or_else(of_emulator);
+    account.map(|account| account.to_ascii_lowercase())
 }
 
 /// Refuses an endpoint without TLS where the settings do not allow one. The library does so with each request, and does not name
@@ -262,6 +285,22 @@ mod tests {
         let error = Address::parse("s3://bucket", &option("endpint")).unwrap_err();
         assert!(error.to_string().contains("endpint"), "{error}");
         assert!(Address::is_one("s3://x") && !Address::is_one("./data"));
+    }
+
+    #[test]
+    fn only_containers_of_azure_have_accounts() {
+        let account = |address: &str, options: &[(&str, &str)]| {
+            let owned = options
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            let address = Address::parse(address, &owned.collect::<Vec<_>>()).unwrap();
+            address.below("a").account().map(str::to_owned)
+        };
+        let named = [("account_name", "Mine"), ("access_key", "YQ==")];
+        assert_eq!(account("az://container", &named).as_deref(), Some("mine"));
+        let emulated = account("az://container", &[("use_emulator", "true")]);
+        assert_eq!(emulated.as_deref(), Some(EMULATOR_ACCOUNT));
+        assert_eq!((account("s3://b", &[]), account("gs://b", &[])), (None, None));
     }
 
     #[test]

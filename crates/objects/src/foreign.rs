@@ -35,9 +35,13 @@ fn is_scheme(of_address: &str, scheme: &str) -> bool {
     }
 }
 
-/// Whether the authority of a URL, in lower case, is a bucket. Hadoop names a container of Azure `container@account`.
-fn is_bucket(bucket: &str, authority: &str) -> bool {
-    authority.split_once('@').map_or(authority, |(container, _)| container) == bucket
+/// Whether the authority of a URL, in lower case, is a bucket, or a container of this account. Hadoop names a container
+/// of Azure `container@account.dfs.core.windows.net`, and other accounts may have one of the same name.
+fn is_bucket((bucket, account): (&str, Option<&str>), authority: &str) -> bool {
+    match authority.split_once('@') {
+        None => authority == bucket,
+        Some((container, host)) => container == bucket && account.is_some() && host.split('.').next() == account,
+    }
 }
 
 #[async_trait]
@@ -46,7 +50,8 @@ impl ForeignRoot for ForeignObjects {
         let (scheme, rest) = self.address.shown().split_once("://")?;
         let (bucket, root) = rest.split_once('/').unwrap_or((rest, ""));
         let bucket = bucket.to_ascii_lowercase();
-        let is_same = |of_url: &str, authority: &str| is_scheme(scheme, of_url) && is_bucket(&bucket, authority);
+        let bucket = (&bucket[..], self.address.account());
+        let is_same = |of_url: &str, authority: &str| is_scheme(scheme, of_url) && is_bucket(bucket, authority);
         below(url, root.trim_end_matches('/'), is_same)
     }
 
@@ -129,9 +134,26 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_container_of_another_account_is_outside() {
+        let options = [("account_name", "mine"), ("access_key", "YQ==")];
+        let options = options.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let address = Address::parse("az://c/stage", &options).unwrap();
+        let root = ForeignObjects::new(&address, TokioRuntime::current());
+        let own = "abfss://c@Mine.dfs.core.windows.net/stage/f";
+        assert_eq!(root.path_of(own), Some("f"));
+        assert_eq!(root.path_of("abfss://c@other.dfs.core.windows.net/stage/f"), None);
+    }
+
     #[test]
     fn containers_of_azure_have_accounts() {
-        assert!(is_scheme("az", "abfss") && is_bucket("c", "c@account.dfs.core.windows.net"));
-        assert!(!is_scheme("gs", "s3a") && !is_bucket("c", "d@account"));
+        let is_here = |authority| is_bucket(("c", Some("account")), authority);
+        assert!(is_scheme("az", "abfss") && !is_scheme("gs", "s3a"));
+        assert!(is_here("c@account.dfs.core.windows.net") && is_here("c@account.blob.core.windows.net"));
+        assert!(is_here("c@account") && is_here("c"));
+        for other in ["c@other.dfs.core.windows.net", "c@account2", "c@", "d@account", "d"] {
+            assert!(!is_here(other), "{other}");
+        }
+        assert!(!is_bucket(("c", None), "c@account"), "the account is not known");
     }
 }
