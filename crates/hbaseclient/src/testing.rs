@@ -11,8 +11,9 @@ use std::sync::Arc;
 use stele_wire::cell::{CellRef, CellType};
 use stele_wire::frame::{self, Request};
 use stele_wire::messages::{
-    CLIENT_META_SERVICE, Empty, ExceptionResponse, GetClusterIdResponse, GetMetaRegionLocationsResponse, RegionInfo,
-    RegionLocation, ResponseHeader, Scan, ScanRequest, ScanResponse, ServerName, decode,
+    CLIENT_META_SERVICE, Empty, ExceptionResponse, GetActiveMasterResponse, GetClusterIdResponse,
+    GetMetaRegionLocationsResponse, RegionInfo, RegionLocation, ResponseHeader, Scan, ScanRequest, ScanResponse,
+    ServerName, decode,
 };
 use stele_wire::{meta, region};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -120,16 +121,20 @@ fn registry(method: &str, own: &str, answer: &mut Answer) {
         return answer.give(&id, &Bytes::new());
     }
     let (host, port) = own.rsplit_once(':').unwrap();
+    let server_name = Some(ServerName {
+        host_name: host.into(),
+        port: Some(port.parse().unwrap()),
+        start_code: Some(1),
+    });
+    if method == "GetActiveMaster" {
+        return answer.give(&GetActiveMasterResponse { server_name }, &Bytes::new());
+    }
     let location = RegionLocation {
         region_info: RegionInfo {
             region_id: 1,
             ..RegionInfo::default()
         },
-        server_name: Some(ServerName {
-            host_name: host.into(),
-            port: Some(port.parse().unwrap()),
-            start_code: Some(1),
-        }),
+        server_name,
         seq_num: -1,
     };
     let locations = GetMetaRegionLocationsResponse {

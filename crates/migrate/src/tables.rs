@@ -7,7 +7,7 @@ use crate::args::Selection;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use stele_cli::escape::escape;
-use stele_hbaseclient::master::{call, procedure};
+use stele_hbaseclient::master::{Effect, call, procedure};
 use stele_hbaseclient::nonces::unlike_others;
 use stele_hbaseclient::scan::View;
 use stele_hbaseclient::{Cluster, Failure};
@@ -159,7 +159,7 @@ pub async fn make(
         nonce_group: Some(unlike_others()),
         nonce: Some(unlike_others()),
     };
-    match procedure(target, "CreateTable", &request).await {
+    match procedure(target, "CreateTable", &request, Some(Effect::Enabled(name))).await {
         Err(failure) if failure.is_class(TABLE_EXISTS) => bail!("table {} is being made by another", table.name),
         Err(failure) => Err(failure).with_context(|| {
             format!(
@@ -199,7 +199,8 @@ async fn make_namespace(source: &Cluster, target: &Cluster, name: &TableName) ->
         nonce: Some(unlike_others()),
         ..described
     };
-    match procedure(target, "CreateNamespace", &request).await {
+    let effect = Effect::Namespace(String::from_utf8(name.namespace.to_vec())?);
+    match procedure(target, "CreateNamespace", &request, Some(effect)).await {
         Err(failure) if !failure.is_class(NAMESPACE_EXISTS) => {
             Err(failure).with_context(|| format!("making namespace {}", escape(&name.namespace)))
         }

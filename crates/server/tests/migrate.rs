@@ -77,7 +77,9 @@ impl End {
             nonce_group: None,
             nonce: None,
         };
-        master::procedure(&self.cluster, "SplitRegion", &request).await.unwrap();
+        master::procedure(&self.cluster, "SplitRegion", &request, None)
+            .await
+            .unwrap();
     }
 
     /// Makes the namespace and the table of all tests, split at `g` and `p`.
@@ -97,7 +99,7 @@ impl End {
             nonce_group: None,
             nonce: None,
         };
-        master::procedure(&self.cluster, "CreateNamespace", &namespace)
+        master::procedure(&self.cluster, "CreateNamespace", &namespace, None)
             .await
             .unwrap();
         let request = CreateTableRequest {
@@ -105,7 +107,9 @@ impl End {
             split_keys: vec!["g".into(), "p".into()],
             ..CreateTableRequest::default()
         };
-        master::procedure(&self.cluster, "CreateTable", &request).await.unwrap();
+        master::procedure(&self.cluster, "CreateTable", &request, None)
+            .await
+            .unwrap();
     }
 
     async fn write(&self, cells: &[Cell]) {

@@ -3,7 +3,7 @@
 use crate::target::{Compression, TableSpec};
 use bytes::Bytes;
 use futures::stream::{StreamExt, TryStreamExt};
-use stele_hbaseclient::master::{call, procedure};
+use stele_hbaseclient::master::{Effect, call, procedure};
 use stele_hbaseclient::nonces::unlike_others;
 use stele_hbaseclient::socket::Method;
 use stele_hbaseclient::{Cluster, Failure};
@@ -25,23 +25,27 @@ pub async fn create_table(cluster: &Cluster, spec: &TableSpec) -> Result<(), Fai
         nonce_group: Some(unlike_others()),
         nonce: Some(unlike_others()),
     };
-    procedure(cluster, "CreateTable", &request).await
+    let effect = request.table_schema.table_name.clone().map(Effect::Enabled);
+    procedure(cluster, "CreateTable", &request, effect).await
 }
 
 /// Drops a table; none is fine.
 pub async fn drop_table(cluster: &Cluster, name: &str) -> Result<(), Failure> {
+    let table = table_name(&Bytes::copy_from_slice(name.as_bytes()));
     let request = || TableRequest {
-        table_name: table_name(&Bytes::copy_from_slice(name.as_bytes())),
+        table_name: table.clone(),
         nonce_group: Some(unlike_others()),
         nonce: Some(unlike_others()),
     };
-    match procedure(cluster, "DisableTable", &request()).await {
+    let disabled = Some(Effect::Disabled(table.clone()));
+    match procedure(cluster, "DisableTable", &request(), disabled).await {
         Err(e) if e.is_class(TABLE_NOT_FOUND) => return Ok(()),
         // It had been disabled before.
         Err(e) if !e.is_class(TABLE_NOT_ENABLED) => return Err(e),
         _ => {}
     }
-    match procedure(cluster, "DeleteTable", &request()).await {
+    let dropped = Some(Effect::Dropped(table.clone()));
+    match procedure(cluster, "DeleteTable", &request(), dropped).await {
         Err(e) if e.is_class(TABLE_NOT_FOUND) => Ok(()),
         other => other,
     }
