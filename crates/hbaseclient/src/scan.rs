@@ -106,7 +106,8 @@ pub enum View {
 pub struct Cells {
     /// Cells with their tags, in the order of the table. Tags are empty unless the codec carries them.
     pub cells: Vec<(Cell, Bytes)>,
-    /// Whether the first row had begun before and begins again here: its earlier cells are all repeated.
+    /// Whether the last row that had begun before begins again here: its earlier cells are all repeated. If the first row is
+    /// another one, or there are no cells, that row has gone meanwhile, and its earlier cells count no more.
     pub again: bool,
     /// The last row that is known to be whole; all rows before it are whole, too.
     pub whole: Option<Bytes>,
@@ -166,7 +167,8 @@ impl Scanner {
         }
     }
 
-    /// The next cells; `None` at the end. Some calls return no cells, but rows that are known to be whole now.
+    /// The next cells; `None` at the end. Some calls return no cells, but rows that are known to be whole now, or that the
+    /// last row has gone.
     ///
     /// # Errors
     /// A failure that remains after all retries.
@@ -188,7 +190,12 @@ impl Scanner {
                 return Ok(Some(cells));
             }
         }
-        Ok(None)
+        // The row whose first parts have been returned was the last one, and the new scanner has not found it.
+        let gone = std::mem::take(&mut self.again);
+        Ok(gone.then(|| Cells {
+            again: true,
+            ..Cells::default()
+        }))
     }
 
     /// Waits until `time`, and renews the scanner's lease meanwhile. A row larger than a response would never be read

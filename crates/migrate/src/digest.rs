@@ -184,4 +184,12 @@ mod tests {
         assert_eq!(all, [("a".into(), digest(&["1"])), ("b".into(), digest(&["1", "2"]))]);
         assert_eq!(rows.pending, None);
     }
+
+    #[test]
+    fn a_row_that_goes_while_it_is_read_does_not_count() {
+        let mut rows = Rows::default();
+        rows.take(&cells(&[cell("a", "1"), cell("b", "1")], false, Some("a")));
+        rows.take(&cells(&[], true, None));
+        assert_eq!((rows.whole.len(), rows.pending), (1, None));
+    }
 }

@@ -287,3 +287,42 @@ async fn a_scanner_that_is_lost_after_every_opening_is_given_up() {
     let gives_up = async { while scanner.next().await.is_ok() {} };
     assert!(tokio::time::timeout(Duration::from_secs(20), gives_up).await.is_ok());
 }
+
+/// A server that loses its scanner after the first part of row `b`, which is deleted then.
+#[tokio::test]
+async fn a_last_row_that_goes_while_it_is_read_is_reported() {
+    let mut opened = 0;
+    let script = move |_: &str, request: &Request, answer: &mut Answer| {
+        let request: ScanRequest = decode("ScanRequest", request.message.clone()).unwrap();
+        if request.close_scanner() {
+            return answer.give(&ScanResponse::default(), &Bytes::new());
+        }
+        if request.scan.is_none() {
+            return answer.throw(UNKNOWN_SCANNER);
+        }
+        opened += 1;
+        let has_cells = opened == 1;
+        let response = ScanResponse {
+            scanner_id: Some(opened),
+            more_results: Some(has_cells),
+            more_results_in_region: Some(has_cells),
+            ..if has_cells {
+                self::response(&[1, 1], &[false, true])
+            } else {
+                ScanResponse::default()
+            }
+        };
+        let rows: &[&str] = if has_cells { &["a", "b"] } else { &[] };
+        answer.give(&response, &block(rows));
+    };
+    let cluster = Cluster::new(vec![testing::start(script).await], Settings::default());
+    let mut scanner = Scanner::new(Arc::new(cluster), "t", everything(), View::Raw);
+    let first = scanner.next().await.unwrap().unwrap();
+    assert_eq!(
+        (first.cells.len(), first.whole, first.again),
+        (2, Some("a".into()), false)
+    );
+    let second = scanner.next().await.unwrap().unwrap();
+    assert!(second.again && second.cells.is_empty() && second.whole.is_none());
+    assert!(scanner.next().await.unwrap().is_none());
+}
