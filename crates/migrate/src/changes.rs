@@ -8,6 +8,7 @@
 
 use anyhow::{Context, Result, bail};
 use bytes::{Bytes, BytesMut};
+use std::collections::HashMap;
 use stele_cli::escape::escape;
 use stele_hbaseclient::batch::RowChange;
 use stele_wire::cell::{Cell, CellRef, CellType};
@@ -37,8 +38,8 @@ impl Change {
         self.kind == MutationType::Delete
     }
 
-    fn takes(&self, kind: MutationType, lifetime_ms: Option<i64>, row: &Bytes) -> bool {
-        self.kind == kind && self.lifetime_ms == lifetime_ms && self.row == *row && self.cells.len() < CELLS_MAX
+    fn is_full(&self) -> bool {
+        self.cells.len() >= CELLS_MAX
     }
 }
 
@@ -131,15 +132,15 @@ impl Converter {
     /// Tags that the target does not have, or bytes that are no tags.
     pub fn convert(&mut self, cells: Vec<(Cell, Bytes)>) -> Result<(Vec<Change>, Counts)> {
         let (mut changes, mut counts): (Vec<Change>, Counts) = Default::default();
-        // Where the changes of the row begin: few, so they are searched one by one.
-        let mut row_begin = 0;
+        // The last change of the row for each kind and lifetime. A row may have as many lifetimes as cells.
+        let mut last_changes: HashMap<(MutationType, Option<i64>), usize> = HashMap::new();
         for (cell, tags) in cells {
             let same_row = self.row.as_ref() == Some(&cell.row);
             if same_row && self.last.as_ref().is_some_and(|last| is_again(last, &cell)) {
                 continue;
             }
             if !same_row {
-                row_begin = changes.len();
+                last_changes.clear();
                 counts.rows += 1;
                 self.row = Some(cell.row.clone());
                 (self.row_cells, self.repeated) = (0, 0);
@@ -160,23 +161,24 @@ impl Converter {
                 _ => MutationType::Delete,
             };
             let lifetime_ms = self.lifetime(&cell, tags)?;
-            let of_row = changes.get_mut(row_begin..).unwrap_or_default();
             let bytes = encoded(&cell).encoded_len();
-            match of_row
-                .iter_mut()
-                .find(|change| change.takes(kind, lifetime_ms, &cell.row))
-            {
+            let last = last_changes.get(&(kind, lifetime_ms));
+            let last = last.and_then(|at| changes.get_mut(*at));
+            match last.filter(|change| !change.is_full()) {
                 Some(change) => {
                     change.bytes += bytes;
                     change.cells.push(cell);
                 }
-                None => changes.push(Change {
-                    kind,
-                    lifetime_ms,
-                    bytes,
-                    row: cell.row.clone(),
-                    cells: vec![cell],
-                }),
+                None => {
+                    last_changes.insert((kind, lifetime_ms), changes.len());
+                    changes.push(Change {
+                        kind,
+                        lifetime_ms,
+                        bytes,
+                        row: cell.row.clone(),
+                        cells: vec![cell],
+                    });
+                }
             }
         }
         Ok((changes, counts))
@@ -293,6 +295,38 @@ mod tests {
             (1, 1),
             "b is gone"
         );
+    }
+
+    #[test]
+    fn cells_of_one_lifetime_are_changes_of_some_cells_each() {
+        let tag = |ms: i64| -> Bytes { [&[0, 9, 8][..], &ms.to_be_bytes()].concat().into() };
+        let count = 2 * CELLS_MAX as i64 + 2;
+        let put = |at: i64| (cell("a", count - at, CellType::Put, "x"), tag(1 + at % 2));
+        let cells: Vec<_> = (0..count)
+            .map(put)
+            .chain([(cell("b", 1, CellType::Put, "y"), tag(1))])
+            .collect();
+        let (changes, counts) = Converter::new(false).convert(cells).unwrap();
+        let shapes: Vec<_> = changes
+            .iter()
+            .map(|c| (&c.row[..], c.lifetime_ms, c.cells.len()))
+            .collect();
+        assert_eq!(
+            shapes,
+            [
+                (&b"a"[..], Some(1), CELLS_MAX),
+                (b"a", Some(2), CELLS_MAX),
+                (b"a", Some(1), 1),
+                (b"a", Some(2), 1),
+                (b"b", Some(1), 1),
+            ]
+        );
+        assert_eq!(counts.cells, count as u64 + 1);
+        // In minutes if each cell were compared with those before it.
+        let each: Vec<_> = (0..100_000)
+            .map(|at| (cell("a", 200_000 - at, CellType::Put, "x"), tag(at + 1)))
+            .collect();
+        assert_eq!(Converter::new(false).convert(each).unwrap().0.len(), 100_000);
     }
 
     #[test]
