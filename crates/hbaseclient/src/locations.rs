@@ -34,6 +34,15 @@ impl Region {
         *self.start <= *row && (self.end.is_empty() || *row < *self.end)
     }
 
+    /// Its number, which is the time of its creation in ms: a region that is made later has a larger one. `None` for a name
+    /// of another form.
+    pub fn id(&self) -> Option<u64> {
+        // `table,start,id` or `table,start,id.hash.`
+        let last = self.name.rsplit(|byte| *byte == b',').next()?;
+        let digits = last.split(|byte| *byte == b'.').next()?;
+        std::str::from_utf8(digits).ok()?.parse().ok()
+    }
+
     fn overlaps(&self, other: &Self) -> bool {
         let before = |a: &Self, b: &Self| !a.end.is_empty() && a.end <= b.start;
         !before(self, other) && !before(other, self)
@@ -122,6 +131,25 @@ mod tests {
         locations
             .find("t", row.as_bytes())
             .map(|r| (r.start.clone(), r.end.clone()))
+    }
+
+    #[test]
+    fn regions_have_numbers() {
+        let id = |name: &'static str| {
+            let server = Arc::new(Server::new("h:1".into(), "ClientService", Arc::default()));
+            let region = Region {
+                name: name.into(),
+                start: Bytes::new(),
+                end: Bytes::new(),
+                server,
+            };
+            region.id()
+        };
+        assert_eq!(
+            id("ns:t,a,1.5,1700000000000.0123456789abcdef."),
+            Some(1_700_000_000_000)
+        );
+        assert_eq!((id("hbase:meta,,1"), id("t,,x"), id("")), (Some(1), None, None));
     }
 
     #[test]

@@ -164,11 +164,16 @@ impl Copy {
             )
         })?;
         saved?;
-        let rate = (after.rows - before.rows) as f64 / seconds.max(0.001);
+        let (rows, cells) = (after.rows - before.rows, after.cells - before.cells);
+        let rate = rows as f64 / seconds.max(0.001);
+        let all = match before.rows {
+            0 => String::new(),
+            _ => format!("; {} with those of earlier runs", count(after.rows, "row")),
+        };
         println!(
-            "copied {}, {} in {seconds:.1} s ({}/s)",
-            count(after.rows, "row"),
-            count(after.cells, "cell"),
+            "copied {}, {} in {seconds:.1} s ({}/s){all}",
+            count(rows, "row"),
+            count(cells, "cell"),
             count(rate as u64, "row")
         );
         Ok(after)

@@ -1,5 +1,12 @@
 //! The progress file, from which the same command continues after an interruption.
 //!
+//! A copy that has ended stays in it until the comparison behind it has found no difference. The next run without a
+//! comparison then copies all again: nothing else is left for it to do, and rows may have come meanwhile.
+//!
+//! A table of the source may have been dropped and made again since its ranges were planned. Its regions are all newer
+//! then, and nothing of it counts as copied. The same holds if all regions were split or merged meanwhile, which cannot be
+//! told apart: the copy of such a table begins again, which does no harm.
+//!
 //! It is replaced atomically, as the checkpoints of imports are. `docs/migrating-from-hbase.md` lists its fields. It
 //! names both clusters by their ids, so work for other clusters is never taken for done.
 
@@ -48,6 +55,10 @@ pub struct Progress {
     pub work: Identity,
     /// Ranges of each table, in their order.
     pub tables: BTreeMap<String, Vec<Range>>,
+    /// For each table the highest id of the source's regions when its ranges were planned. Absent in files of earlier
+    /// versions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub region_ids: BTreeMap<String, u64>,
 }
 
 /// A range and its position.
@@ -113,6 +124,7 @@ impl Journal {
             None => Progress {
                 work,
                 tables: BTreeMap::new(),
+                region_ids: BTreeMap::new(),
             },
             Some(file) => {
                 let progress = read(&file).with_context(|| format!("{}", path.display()))?;
@@ -129,9 +141,27 @@ impl Journal {
         })
     }
 
-    /// The ranges of a table; `plan` makes them when there are none yet.
-    pub fn ranges(&mut self, table: &str, plan: impl FnOnce() -> Vec<Range>) -> &[Range] {
-        self.progress.tables.entry(table.to_owned()).or_insert_with(plan)
+    /// Plans the ranges of a table, unless there are some. `region_id` is the highest one of the source's regions.
+    pub fn plan(&mut self, table: &str, region_id: Option<u64>, ranges: impl FnOnce() -> Vec<Range>) {
+        if self.knows(table) {
+            return;
+        }
+        self.progress.tables.insert(table.to_owned(), ranges());
+        if let Some(id) = region_id {
+            self.progress.region_ids.insert(table.to_owned(), id);
+        }
+    }
+
+    /// Whether all regions of the source, of which this is the lowest id, are newer than the progress of a table.
+    pub fn is_outdated(&self, table: &str, lowest: Option<u64>) -> bool {
+        let planned = self.progress.region_ids.get(table);
+        planned.zip(lowest).is_some_and(|(planned, lowest)| lowest > *planned)
+    }
+
+    /// Whether all ranges of these tables that were planned are done, and there are some.
+    pub fn is_done<'a>(&self, tables: impl IntoIterator<Item = &'a str>) -> bool {
+        let totals = self.totals(tables);
+        totals.ranges > 0 && totals.done == totals.ranges
     }
 
     /// Whether a table has ranges.
@@ -139,8 +169,9 @@ impl Journal {
         self.progress.tables.contains_key(table)
     }
 
-    /// Forgets a table that the target does not have any more. Returns whether there was progress.
+    /// Forgets the progress of a table, which is of no use any more. Returns whether there was some.
     pub fn forget(&mut self, table: &str) -> bool {
+        self.progress.region_ids.remove(table);
         self.progress.tables.remove(table).is_some()
     }
 
@@ -177,7 +208,7 @@ impl Journal {
     /// Those of the file system.
     pub fn finish<'a>(&mut self, tables: impl IntoIterator<Item = &'a str>) -> Result<()> {
         for table in tables {
-            self.progress.tables.remove(table);
+            self.forget(table);
         }
         match self.progress.tables.is_empty() {
             true => checkpoint::remove(&self.path),
@@ -281,9 +312,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state");
         let mut journal = Journal::open(path.clone(), work("s"), false).unwrap();
-        journal.ranges("ns:t", || vec![range()]);
+        journal.plan("ns:t", None, || vec![range()]);
         journal.save().unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), GOLDEN);
+        journal.forget("ns:t");
+        journal.plan("ns:t", Some(7), || vec![range()]);
+        journal.save().unwrap();
         let in_use = Journal::open(path.clone(), work("s"), false).unwrap_err();
         assert!(in_use.to_string().contains("in use by another process"), "{in_use}");
         let before = journal.progress.clone();
@@ -307,7 +341,7 @@ mod tests {
         let path = dir.path().join("state");
         let mut journal = Journal::open(path.clone(), work("s"), false).unwrap();
         for table in ["begun", "done"] {
-            journal.ranges(table, || vec![range()]);
+            journal.plan(table, None, || vec![range()]);
         }
         journal.finish(["done"]).unwrap();
         drop(journal);
@@ -316,6 +350,25 @@ mod tests {
         journal.finish(["begun"]).unwrap();
         drop(journal);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_copy_that_ended_and_one_of_another_table_are_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(dir.path().join("state"), work("s"), false).unwrap();
+        assert!(!journal.is_done(["a", "b"]), "nothing is planned");
+        for (table, id) in [("a", Some(7)), ("b", None)] {
+            journal.plan(table, id, || vec![range()]);
+            assert!(!journal.is_done(["a", "b"]));
+        }
+        journal.range("a", 0).unwrap().done = true;
+        assert!(journal.is_done(["a", "new"]) && !journal.is_done(["a", "b"]));
+        for (lowest, is_outdated) in [(Some(6), false), (Some(7), false), (Some(8), true), (None, false)] {
+            assert_eq!(journal.is_outdated("a", lowest), is_outdated);
+            assert!(!journal.is_outdated("b", lowest), "no id is known");
+        }
+        journal.forget("a");
+        assert!(journal.progress.region_ids.is_empty());
     }
 
     #[test]
@@ -348,8 +401,8 @@ mod tests {
     fn sums_are_over_the_chosen_tables() {
         let dir = tempfile::tempdir().unwrap();
         let mut journal = Journal::open(dir.path().join("state"), work("s"), false).unwrap();
-        journal.ranges("a", || vec![range(), range()]);
-        journal.ranges("b", || vec![range()]);
+        journal.plan("a", None, || vec![range(), range()]);
+        journal.plan("b", None, || vec![range()]);
         journal.range("a", 1).unwrap().done = true;
         let totals = journal.totals(["a"]);
         assert_eq!((totals.ranges, totals.done, totals.rows), (2, 1, 6));

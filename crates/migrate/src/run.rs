@@ -16,6 +16,9 @@ use stele_cli::checkpoint::options_hash;
 use stele_cli::progress::count;
 use stele_hbaseclient::scan::View;
 
+#[cfg(test)]
+mod tests;
+
 /// Runs the command to its end. An error is one line for the user; a difference is an exit status.
 ///
 /// # Errors
@@ -66,8 +69,17 @@ async fn prepare(ends: &Ends, tables: &[Table], args: &MigrateArgs) -> Result<Jo
         options: options_hash(&[args.ignore_tags.to_string()]),
     };
     let mut journal = Journal::open(args.state.clone(), work, args.restart)?;
+    begin_again(&mut journal, tables, args);
     for table in tables {
         let regions = ends.source.regions(&table.name).await?;
+        let ids = || regions.iter().filter_map(|region| region.id());
+        if journal.is_outdated(&table.name, ids().min()) {
+            println!(
+                "table {}: the source made it again since its copy began, or all of its regions: it is copied from its start",
+                table.name
+            );
+            journal.forget(&table.name);
+        }
         let starts = regions.iter().map(|region| region.start.clone());
         let splits: Vec<Bytes> = starts.filter(|start| !start.is_empty()).collect();
         // Progress of an earlier table of this name means nothing for a new one, which may be there although its call fails.
@@ -91,10 +103,23 @@ async fn prepare(ends: &Ends, tables: &[Table], args: &MigrateArgs) -> Result<Jo
                 ..Range::default()
             };
             let bounds = regions.iter().map(|region| (region.start.clone(), region.end.clone()));
-            journal.ranges(&table.name, || bounds.map(range).collect());
+            journal.plan(&table.name, ids().max(), || bounds.map(range).collect());
         }
     }
     Ok(journal)
+}
+
+/// An earlier run may have copied all of these tables, and its comparison found differences or was stopped. A run that
+/// compares goes on from there. Any other one copies again, or it would do nothing.
+fn begin_again(journal: &mut Journal, tables: &[Table], args: &MigrateArgs) {
+    let names = || tables.iter().map(|table| table.name.as_str());
+    if args.schema_only || args.verify || !journal.is_done(names()) {
+        return;
+    }
+    println!("an earlier run copied all rows; they are copied again");
+    for name in names() {
+        journal.forget(name);
+    }
 }
 
 async fn verify(transfer: Transfer, tables: &[(String, View)], args: &MigrateArgs) -> Result<ExitCode> {
