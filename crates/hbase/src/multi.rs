@@ -27,7 +27,7 @@ use bytes::Bytes;
 use results::Results;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use stele_client::Step;
+use stele_client::{BatchReservation, Step};
 use stele_types::{Durability, FamilyId, TableSchema};
 use stele_wire::cell::CellReader;
 use stele_wire::exception;
@@ -35,6 +35,9 @@ use stele_wire::messages::{
     Action, Condition, MultiResponse, MutationType, PackedMultiRequest, PackedRegionAction, RegionActionResult,
     ResultOrException, RowResult,
 };
+
+/// Memory of a read.
+const READ_BYTES: usize = BATCH_BYTES / 2;
 
 /// Actions of a call at most: a client that sends more must split its batch.
 const ACTIONS_MAX: usize = 1_000_000;
@@ -80,6 +83,7 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
                     results: &mut results,
                     search: FamilySearch::default(),
                     units: 0,
+                    memory: None,
                 };
                 Ok(part.independent(actions, &mut cells, &mut pace).await?)
             }
@@ -282,6 +286,8 @@ struct Part<'a> {
     search: FamilySearch,
     /// Work of the filters of the last action ([`Pace`]).
     units: usize,
+    /// Memory of the last read, for the next one: thousands of short reads would otherwise queue for it one by one.
+    memory: Option<RowMemory>,
 }
 
 impl Part<'_> {
@@ -341,6 +347,7 @@ impl Part<'_> {
         if matches!(change.kind, MutationType::Increment | MutationType::Append) {
             self.write_all(std::mem::take(writes), result).await;
         }
+        self.memory = None;
         let (row, returns) = (change.row.clone(), change.returns);
         let outcome = operate(
             self.shared,
@@ -365,8 +372,13 @@ impl Part<'_> {
         let mut lookup = Lookup::new(self.shared, Arc::clone(&self.schema), get)?;
         let found = self.found(&mut lookup).await;
         self.units += lookup.units();
-        let (found, _memory) = found?;
-        self.results.add(self.call, &self.schema, found)
+        let (found, memory) = found?;
+        let added = self.results.add(self.call, &self.schema, found);
+        // A large row needed more, which others may wait for.
+        if let Some(memory) = memory.filter(|memory| memory.bytes() <= READ_BYTES) {
+            self.memory = Some(memory);
+        }
+        added
     }
 
     /// The result of a read, and the memory of its cells.
@@ -377,17 +389,26 @@ impl Part<'_> {
         if let Some(found) = lookup.try_now(self.shared)? {
             return Ok((found, None));
         }
+        let mut memory = match self.memory.take() {
+            Some(memory) => memory,
+            None => self.new_memory().await?,
+        };
+        Ok((lookup.wait(self.shared, &mut memory).await?, Some(memory)))
+    }
+
+    async fn new_memory(&mut self) -> Outcome<RowMemory> {
         let mut memory = RowMemory::new(&self.shared.responses, &self.shared.env);
-        if let Err(error) = memory.reserve(BATCH_BYTES / 2).await {
+        if let Err(error) = memory.reserve(READ_BYTES).await {
             // The next read would wait as long.
             self.results.lacks_memory = true;
             return Err(error.into());
         }
-        Ok((lookup.wait(self.shared, &mut memory).await?, Some(memory)))
+        Ok(memory)
     }
 
     /// Carries out the writes of the region, one request for each group.
     async fn write_all(&mut self, writes: Writes, result: &mut RegionActionResult) {
+        self.memory = None;
         for WriteGroup {
             durability,
             indexes,

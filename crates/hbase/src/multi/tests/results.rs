@@ -161,3 +161,32 @@ async fn a_batch_waits_for_the_memory_of_a_read_once() {
         ("RegionTooBusyException", "CallQueueTooBigException", "")
     );
 }
+
+/// Each read would queue for its memory otherwise, behind all that wait by then.
+#[tokio::test(start_paused = true)]
+async fn the_reads_of_a_batch_queue_for_memory_once() {
+    let model = Model::new(&[""]);
+    model.put("r", "q", "v");
+    model.is_in_memory.store(false, Ordering::Relaxed);
+    let limit = 3 << 19;
+    let front_end = model.front_end(&Pool::default().limited(Part::Responses, limit));
+    let (responses, env) = (&front_end.shared.responses, &front_end.shared.env);
+    let taken = responses.try_reserve(limit).unwrap();
+    let (mut client, _served) = Client::connect(&front_end, 4 << 20, None).await;
+    client.send("Multi", &gets_and_put(&model, &["r"; 20]), &()).await;
+    while responses.waiting() == 0 {
+        tokio::task::yield_now().await;
+    }
+    // Behind the batch, and it keeps its memory until the batch has ended.
+    let other = responses.reserve(env, limit / 2, Duration::from_secs(60));
+    let frees = async {
+        while responses.waiting() < 2 {
+            tokio::task::yield_now().await;
+        }
+        drop(taken);
+    };
+    let (response, other, ()) = tokio::join!(client.response(), other, frees);
+    assert!(other.is_ok());
+    let classes = classes(&message(&response));
+    assert!(classes.iter().all(String::is_empty), "{classes:?}");
+}
