@@ -9,8 +9,8 @@ use std::time::Duration;
 use stele_env::Env;
 use stele_memory::{Consumer, Reservation};
 
-/// How long a reader waits for the memory of one block: far longer than the calls of which others' memory is, and not
-/// long beside the time that a client gives a load.
+/// How long a reader waits for the memory of one block: far longer than the calls of which others' memory is, and a part of
+/// the minute that a client gives a call.
 const WAIT: Duration = Duration::from_secs(10);
 
 /// The memory that the blocks of files are read into.
