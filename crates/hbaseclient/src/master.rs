@@ -4,7 +4,7 @@
 //!
 //! A master may not know the number: it has forgotten the procedure, which ended long ago, or it is another one. That is
 //! so behind a balancer, where each call may reach another server, and after a failover. As HBase's client does, a caller
-//! then looks for the effect of the procedure.
+//! then waits for the effect of the procedure.
 
 use crate::cluster::Cluster;
 use crate::failure::Failure;

@@ -38,6 +38,12 @@ fn is_scheme(of_address: &str, scheme: &str) -> bool {
 /// Whether the authority of a URL, in lower case, is a bucket, or a container of this account. Hadoop names a container
 /// of Azure `container@account.dfs.core.windows.net`, and other accounts may have one of the same name.
 fn is_bucket((bucket, account): (&str, Option<&str>), authority: &str) -> bool {
+    let is_lower = |text: &str| !text.contains(|c: char| c.is_ascii_uppercase());
+    assert!(
+        is_lower(bucket) && account.is_none_or(is_lower),
+        "names are compared in lower case"
+    );
+    debug_assert!(is_lower(authority), "`below` gives authorities in lower case");
     match authority.split_once('@') {
         None => authority == bucket,
         Some((container, host)) => container == bucket && account.is_some() && host.split('.').next() == account,
