@@ -11,8 +11,8 @@
 //!   that: tablets number all loads.
 //! * A call is one step for all families of its region, and calls for several regions are independent.
 //!
-//! A call may wait long for its turn at the tablet. So each file is opened, checked and closed, one after another, before
-//! that, and opened again when its cells are wanted: a call that waits has no memory but that of its request. If a file is
+//! A call may wait long for its turn at the tablet. Before that, its files are opened, checked and closed, one after another.
+//! They are opened again when their cells are wanted, so a call that waits has no memory but that of its request. If a file is
 //! another one by then, the tablet refuses rows that are not its own.
 //!
 //! A client that has not got an answer repeats its call. Each file has a token, of the load's name and its URL, with which the
@@ -44,6 +44,9 @@ const FILES_MAX: usize = 1_000;
 
 /// Bytes that the files of a call are read ahead together, as far as pieces of a useful size allow.
 const AHEAD_BYTES: usize = 8 << 20;
+
+/// Memory of one file that is read, about: its index, a block, and a piece that is read ahead.
+const FILE_BYTES: usize = 256 << 10;
 
 /// Serves `PrepareBulkLoad`.
 pub(crate) fn prepare(shared: &Shared, call: &Call) -> Outcome<Reply> {
@@ -110,14 +113,15 @@ async fn load_files(
         range: region.range.clone(),
         families: families?,
     })?;
+    let memory = memory(shared, files.len());
     let mut sources = Vec::with_capacity(files.len());
     for file in files {
-        if !fits(shared, region, schema, file).await? {
+        if !fits(shared, region, (schema, &memory), file).await? {
             return Ok(false);
         }
         let later = Later {
             files: shared.files.clone(),
-            memory: memory(shared),
+            memory: memory.clone(),
             url: file.path.clone(),
             piece_bytes: AHEAD_BYTES / files.len(),
             schema: schema.clone(),
@@ -138,16 +142,19 @@ async fn load_files(
     Ok(shared.service.bulk_load(load).await? == Loaded::All)
 }
 
-/// Memory of the blocks of files.
-fn memory(shared: &Context) -> BlockMemory {
-    BlockMemory::waiting(&shared.requests, &shared.env)
+/// Memory of the blocks of the files of a call. The blocks of very many files would wait for each other.
+fn memory(shared: &Context, files: usize) -> BlockMemory {
+    match files.saturating_mul(FILE_BYTES) <= shared.requests.limit() / 8 {
+        true => BlockMemory::waiting(&shared.requests, &shared.env),
+        false => BlockMemory::now(&shared.requests),
+    }
 }
 
 /// Checks a file; false if it has rows of other regions.
 async fn fits(
     shared: &Arc<Shared>,
     region: &Region,
-    schema: &Arc<TableSchema>,
+    (schema, memory): (&Arc<TableSchema>, &BlockMemory),
     FamilyPath { family: name, path }: &FamilyPath,
 ) -> Outcome<bool> {
     let id = family(schema, name)?;
@@ -162,7 +169,7 @@ async fn fits(
         ForeignError::Storage(_) => Failure::from(ServiceError::new(error.kind(), error.to_string())),
         _ => Failure::do_not_retry(error.to_string()),
     })?;
-    let file = HFile::open(file, &memory(shared)).await.map_err(source::failed)?;
+    let file = HFile::open(file, memory).await.map_err(source::failed)?;
     let last = file.last_row().map_err(source::failed)?;
     if last.is_some_and(|row| !region.range.contains(row)) {
         return Ok(false);

@@ -389,7 +389,9 @@ impl Part<'_> {
         if let Some(found) = lookup.try_now(self.shared)? {
             return Ok((found, None));
         }
-        let mut memory = match self.memory.take() {
+        // A long batch gives its memory back when others wait for some.
+        let kept = self.memory.take().filter(|_| self.shared.responses.waiting() == 0);
+        let mut memory = match kept {
             Some(memory) => memory,
             None => self.new_memory().await?,
         };

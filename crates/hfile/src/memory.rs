@@ -1,24 +1,34 @@
 //! Memory for blocks.
 //!
 //! A file is read in thousands of blocks, and each takes memory of a pool that other work fills for moments. One block that
-//! finds none must not discard all that was read. So a reader may wait for it, in the order of arrival and for a limited
-//! time: it holds the memory of other blocks meanwhile, and so may those that it waits for.
+//! finds none must not discard all that was read, so a reader may try again for a while. It has no place in the queue of the
+//! pool: requests are refused while somebody waits there. Its time is limited, as it holds the memory of other blocks.
 
 use crate::error::{HFileError, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use stele_env::Env;
 use stele_memory::{Consumer, Reservation};
 
-/// How long a reader waits for the memory of one block: far longer than the calls of which others' memory is, and a part of
-/// the minute that a client gives a call.
-const WAIT: Duration = Duration::from_secs(10);
+/// Pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Pauses of all readers of one load: thirty seconds, half of the time that a client gives a call.
+const PAUSES: u32 = 1_500;
 
 /// The memory that the blocks of files are read into.
 #[derive(Clone)]
 pub struct BlockMemory {
     consumer: Consumer,
-    /// Whose time passes while a reader waits; `None` if it does not.
-    env: Option<Env>,
+    /// `None` if nobody waits.
+    waits: Option<Arc<Waits>>,
+}
+
+/// The waits of one load.
+struct Waits {
+    env: Env,
+    /// Pauses that are left.
+    left: AtomicU32,
 }
 
 impl BlockMemory {
@@ -26,15 +36,20 @@ impl BlockMemory {
     pub fn now(consumer: &Consumer) -> Self {
         BlockMemory {
             consumer: consumer.clone(),
-            env: None,
+            waits: None,
         }
     }
 
-    /// Memory of a consumer. A block that finds none waits for it, some seconds at most.
+    /// Memory of a consumer. A block that finds none waits for it. All that is read with clones of this waits half a minute at
+    /// most.
     pub fn waiting(consumer: &Consumer, env: &Env) -> Self {
+        let waits = Waits {
+            env: env.clone(),
+            left: AtomicU32::new(PAUSES),
+        };
         BlockMemory {
             consumer: consumer.clone(),
-            env: Some(env.clone()),
+            waits: Some(Arc::new(waits)),
         }
     }
 
@@ -45,22 +60,29 @@ impl BlockMemory {
 
     /// Takes memory for a block of a file.
     pub(crate) async fn grow(&self, reservation: &mut Reservation, path: &str, bytes: usize) -> Result<()> {
-        if reservation.try_grow(bytes).is_ok() {
-            return Ok(());
+        loop {
+            if reservation.try_grow(bytes).is_ok() {
+                return Ok(());
+            }
+            // It has some of the memory itself, so it would wait for most of it in vain.
+            let waits = self.waits.as_ref().filter(|_| bytes <= self.consumer.limit() / 2);
+            let Some(waits) = waits.filter(|waits| waits.take_pause()) else {
+                return Err(HFileError::NoMemory {
+                    path: path.to_owned(),
+                    bytes,
+                });
+            };
+            waits.env.sleep(PAUSE).await;
         }
-        // Others wait behind a waiter. For most of the memory it would wait in vain, since it has some of it.
-        let waits = self.env.as_ref().filter(|_| bytes <= self.consumer.limit() / 2);
-        let granted = match waits {
-            Some(env) => self.consumer.reserve(env, bytes, WAIT).await.ok(),
-            None => None,
-        };
-        let Some(granted) = granted else {
-            return Err(HFileError::NoMemory {
-                path: path.to_owned(),
-                bytes,
-            });
-        };
-        reservation.absorb(granted);
-        Ok(())
+    }
+}
+
+impl Waits {
+    /// Takes a pause; false if none is left.
+    fn take_pause(&self) -> bool {
+        let less = |left: u32| left.checked_sub(1);
+        self.left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+            .is_ok()
     }
 }

@@ -69,7 +69,7 @@ async fn prepare(ends: &Ends, tables: &[Table], args: &MigrateArgs) -> Result<Jo
         options: options_hash(&[args.ignore_tags.to_string()]),
     };
     let mut journal = Journal::open(args.state.clone(), work, args.restart)?;
-    begin_again(&mut journal, tables, args);
+    begin_again(&mut journal, tables, args)?;
     for table in tables {
         let regions = ends.source.regions(&table.name).await?;
         let ids = || regions.iter().filter_map(|region| region.id());
@@ -79,6 +79,7 @@ async fn prepare(ends: &Ends, tables: &[Table], args: &MigrateArgs) -> Result<Jo
                 table.name
             );
             journal.forget(&table.name);
+            journal.save()?;
         }
         let starts = regions.iter().map(|region| region.start.clone());
         let splits: Vec<Bytes> = starts.filter(|start| !start.is_empty()).collect();
@@ -111,15 +112,17 @@ async fn prepare(ends: &Ends, tables: &[Table], args: &MigrateArgs) -> Result<Jo
 
 /// An earlier run may have copied all of these tables, and its comparison found differences or was stopped. A run that
 /// compares goes on from there. Any other one copies again, or it would do nothing.
-fn begin_again(journal: &mut Journal, tables: &[Table], args: &MigrateArgs) {
+fn begin_again(journal: &mut Journal, tables: &[Table], args: &MigrateArgs) -> Result<()> {
     let names = || tables.iter().map(|table| table.name.as_str());
     if args.schema_only || args.verify || !journal.is_done(names()) {
-        return;
+        return Ok(());
     }
     println!("an earlier run copied all rows; they are copied again");
     for name in names() {
         journal.forget(name);
     }
+    // A run that ends now must not leave a file that says that the tables are copied.
+    journal.save()
 }
 
 async fn verify(transfer: Transfer, tables: &[(String, View)], args: &MigrateArgs) -> Result<ExitCode> {

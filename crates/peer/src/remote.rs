@@ -126,7 +126,9 @@ impl RemoteTablets {
             requests: pool.of(Part::Peers),
             readahead: pool.of(Part::Readahead),
         });
-        let lanes = (0..options.lanes.clamp(1, LANES_MAX)).map(|_| RwLock::default()).collect();
+        let lanes = (0..options.lanes.clamp(1, LANES_MAX))
+            .map(|_| RwLock::default())
+            .collect();
         RemoteTablets { shared, lanes }
     }
 

@@ -32,7 +32,9 @@ const MICROS_PER_SECOND: i64 = 1_000_000;
 /// Serves a call.
 pub(super) async fn snapshots(shared: &Arc<Shared>, call: &Call, method: &[u8]) -> Outcome<Reply> {
     if method == b"GetCompletedSnapshots" {
-        let all = visible(shared).await?;
+        let mut all = visible(shared).await?;
+        // Of snapshots with one name a client takes the first.
+        all.sort_by_key(|snapshot| !is_of_hbase(snapshot));
         let snapshots = all.iter().map(|snapshot| description(snapshot)).collect();
         return call.reply(&GetCompletedSnapshotsResponse { snapshots });
     }
@@ -141,9 +143,9 @@ async fn is_done(shared: &Shared, call: &Call, wanted: &SnapshotDescription) -> 
 /// Restores a table that exists and is disabled, or clones the snapshot as a new one.
 async fn restore(shared: &Shared, wanted: SnapshotDescription) -> Outcome<()> {
     let mut named = all_named(shared, &wanted.name).await?;
-    narrow(&mut named, is_of_hbase);
-    // The table of the request is the one to be made, and seldom another than that of the snapshot.
+    // The table of the request is the one to be made. HBase's shell restores the table that the listing has for the name.
     narrow(&mut named, |snapshot| is_of_table(snapshot, &wanted));
+    narrow(&mut named, is_of_hbase);
     let found = only(named, &wanted.name)?.ok_or_else(|| absent(&wanted.name))?;
     let table = match &wanted.table {
         Some(text) if !text.is_empty() => names::from_text(text.as_bytes())?,
