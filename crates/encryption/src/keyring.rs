@@ -6,22 +6,23 @@
 //! * Of the files of one key the one with the highest number is never deleted, and a lower one only when a higher one is durable. So
 //!   several servers may make and rotate keys of a root that they share.
 
+mod found;
+mod rotation;
+
 use crate::cipher::{ContentKey, RandomBytes};
 use crate::error::EncryptionError;
 use crate::record::{DIRECTORY, KeyName, KeyRecord, is_plain};
 use crate::service::{DataKey, KEY_BYTES, KeyError, KeyService, Wrapped};
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt};
+use found::{Found, list_and_read, read_all};
 use parking_lot::RwLock;
-use std::collections::{BTreeMap, HashMap};
+use rotation::Opened;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stele_storage::{Storage, StorageError};
 
 type Result<T> = std::result::Result<T, EncryptionError>;
-
-/// Files of keys that are read concurrently: a start waits for as many requests as there are keys, divided by this.
-const READ_CONCURRENTLY: usize = 32;
 
 /// Other servers that may be faster to make the first key, one after the other.
 const RACES_MAX: usize = 8;
@@ -48,18 +49,6 @@ pub(crate) struct RingKey {
     path: String,
     /// The file survives power loss. One that an earlier process wrote may not.
     is_durable: AtomicBool,
-}
-
-/// A key as it was found.
-struct Found {
-    record: KeyRecord,
-    key: DataKey,
-    /// Of its file.
-    number: u32,
-    /// The highest number of all its files.
-    highest: u32,
-    /// The paths of its other files.
-    others: Vec<String>,
 }
 
 /// Whether a data root has data keys, and is therefore under encryption.
@@ -233,168 +222,6 @@ impl KeyRing {
         }
         Err(EncryptionError::Missing { path: name.prefix() })
     }
-}
-
-/// A ring with the files that it was made of.
-struct Opened {
-    ring: Arc<KeyRing>,
-    found: Vec<Found>,
-}
-
-impl Opened {
-    /// Wraps all keys by the current key-encryption key, and deletes the files that this made unnecessary.
-    async fn rotate(&self) -> Result<()> {
-        let (below, service) = (&*self.ring.below, &*self.ring.service);
-        for found in &self.found {
-            let name = found.record.name;
-            let is_current = found.record.wrapped.by == service.current();
-            if is_current {
-                self.delete_lower(found, found.number).await?;
-                continue;
-            }
-            let number = found.highest.checked_add(1).ok_or_else(|| EncryptionError::Damaged {
-                path: name.path(found.highest),
-                detail: "there is no higher number".to_owned(),
-            })?;
-            let record = KeyRecord {
-                wrapped: wrap(service, &found.key, name, (self.ring.root, found.record.is_fresh)).await?,
-                ..found.record.clone()
-            };
-            match below.put_if_absent(&name.path(number), record.encode().into()).await {
-                Ok(()) => {
-                    self.ring.note(found, number, true);
-                    self.delete_lower(found, number).await?;
-                }
-                // Another server wraps it as well, and deletes the others.
-                Err(StorageError::AlreadyExists { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
-    /// Deletes the files of a key below the one with this number, which was read or written completely.
-    async fn delete_lower(&self, found: &Found, number: u32) -> Result<()> {
-        let name = found.record.name;
-        let all = found.others.iter().cloned().chain([name.path(found.number)]);
-        let lower: Vec<String> = all.filter(|path| *path < name.path(number)).collect();
-        if lower.is_empty() {
-            return Ok(());
-        }
-        let below = &*self.ring.below;
-        below.sync_file(&name.path(number)).await?;
-        below.confirm_owner().await?;
-        Ok(below.delete_all(&lower).await?)
-    }
-}
-
-/// The numbers of the files of each key, highest first.
-fn numbers_of<'a>(paths: impl Iterator<Item = &'a str>) -> Result<BTreeMap<KeyName, Vec<u32>>> {
-    let mut numbers: BTreeMap<KeyName, Vec<u32>> = BTreeMap::new();
-    for path in paths {
-        let Some((name, number)) = KeyName::parse_path(path) else {
-            return Err(EncryptionError::Damaged {
-                path: path.to_owned(),
-                detail: "no data key has this name".to_owned(),
-            });
-        };
-        numbers.entry(name).or_default().push(number);
-    }
-    for numbers in numbers.values_mut() {
-        numbers.sort_unstable_by_key(|number| std::cmp::Reverse(*number));
-    }
-    Ok(numbers)
-}
-
-/// Reads and unwraps all keys of a root.
-async fn read_all(below: &dyn Storage, service: &dyn KeyService) -> Result<Vec<Found>> {
-    let listed = below.list(DIRECTORY).await?;
-    let numbers = numbers_of(listed.iter().map(|file| &file.path[..]))?;
-    let reads = numbers.into_iter().map(|(name, numbers)| async move {
-        match read_one(below, service, name, numbers).await {
-            // Rotated since all were listed, which takes a while where there are many.
-            Err(EncryptionError::Storage(StorageError::NotFound { .. })) => {
-                let found = list_and_read(below, service, name).await?;
-                found.ok_or_else(|| EncryptionError::Missing { path: name.prefix() })
-            }
-            read => read,
-        }
-    });
-    futures::stream::iter(reads)
-        .buffered(READ_CONCURRENTLY)
-        .try_collect()
-        .await
-}
-
-/// Reads and unwraps a key; `None` if it has no files. A server that rotates keys writes a new file, and deletes the others: they
-/// are listed again when one of them has gone.
-async fn list_and_read(below: &dyn Storage, service: &dyn KeyService, name: KeyName) -> Result<Option<Found>> {
-    let mut races = 0..RACES_MAX;
-    loop {
-        let listed = below.list(&name.prefix()).await?;
-        let numbers = numbers_of(listed.iter().map(|file| &file.path[..]))?;
-        let Some((_, numbers)) = numbers.into_iter().find(|(found, _)| *found == name) else {
-            return Ok(None);
-        };
-        match read_one(below, service, name, numbers).await {
-            Err(EncryptionError::Storage(StorageError::NotFound { .. })) if races.next().is_some() => {}
-            read => return read.map(Some),
-        }
-    }
-}
-
-/// Reads and unwraps a key by the best of its files: the one with the highest number that can be.
-async fn read_one(below: &dyn Storage, service: &dyn KeyService, name: KeyName, numbers: Vec<u32>) -> Result<Found> {
-    let highest = numbers.first().copied().unwrap_or_default();
-    let mut first_error = None;
-    for number in numbers.iter().copied() {
-        match unwrap_file(below, service, name, number).await {
-            Ok((record, key)) => {
-                let others = numbers.iter().filter(|other| **other != number);
-                let others = others.map(|other| name.path(*other)).collect();
-                return Ok(Found {
-                    record,
-                    key,
-                    number,
-                    highest,
-                    others,
-                });
-            }
-            // Its network may be down; an older file would be found by chance.
-            Err(EncryptionError::Storage(error)) if !matches!(error, StorageError::NotFound { .. }) => {
-                return Err(error.into());
-            }
-            // The same of the key service.
-            Err(EncryptionError::Key {
-                path,
-                error: error @ KeyError::Failed(_),
-            }) => return Err(EncryptionError::Key { path, error }),
-            Err(error) => first_error = first_error.or(Some(error)),
-        }
-    }
-    Err(first_error.unwrap_or(EncryptionError::Missing { path: name.prefix() }))
-}
-
-async fn unwrap_file(
-    below: &dyn Storage,
-    service: &dyn KeyService,
-    name: KeyName,
-    number: u32,
-) -> Result<(KeyRecord, DataKey)> {
-    let path = name.path(number);
-    let content = below.read_all(&path).await?;
-    let damaged = |detail| EncryptionError::Damaged {
-        path: path.clone(),
-        detail,
-    };
-    let record = KeyRecord::decode(&content).map_err(damaged)?;
-    if record.name != name {
-        return Err(damaged("it is of another key than its name says".to_owned()));
-    }
-    let context = KeyRecord::context(name, record.is_fresh, &record.root);
-    let key = service.unwrap(&record.wrapped, &context).await;
-    let key = key.map_err(|error| EncryptionError::Key { path, error })?;
-    Ok((record, key))
 }
 
 /// Makes the key of the root, unless another server is faster.

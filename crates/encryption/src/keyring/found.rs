@@ -1,0 +1,142 @@
+//! Reads the data keys of a root.
+//!
+//! A key may have several files for a moment, because a server that rotates it writes a new one before it deletes the former one.
+
+use super::Result;
+use crate::error::EncryptionError;
+use crate::record::{DIRECTORY, KeyName, KeyRecord};
+use crate::service::{DataKey, KeyError, KeyService};
+use futures::{StreamExt, TryStreamExt};
+use std::collections::BTreeMap;
+use stele_storage::{Storage, StorageError};
+
+/// Files of keys that are read concurrently: a start waits for as many requests as there are keys, divided by this.
+const READ_CONCURRENTLY: usize = 32;
+
+/// Other servers that may rotate a key while it is read, one after the other.
+const RACES_MAX: usize = 8;
+
+/// A key as it was found.
+pub(super) struct Found {
+    pub(super) record: KeyRecord,
+    pub(super) key: DataKey,
+    /// Of its file.
+    pub(super) number: u32,
+    /// The highest number of all its files.
+    pub(super) highest: u32,
+    /// The paths of its other files.
+    pub(super) others: Vec<String>,
+}
+
+/// The numbers of the files of each key, highest first.
+fn numbers_of<'a>(paths: impl Iterator<Item = &'a str>) -> Result<BTreeMap<KeyName, Vec<u32>>> {
+    let mut numbers: BTreeMap<KeyName, Vec<u32>> = BTreeMap::new();
+    for path in paths {
+        let Some((name, number)) = KeyName::parse_path(path) else {
+            return Err(EncryptionError::Damaged {
+                path: path.to_owned(),
+                detail: "no data key has this name".to_owned(),
+            });
+        };
+        numbers.entry(name).or_default().push(number);
+    }
+    for numbers in numbers.values_mut() {
+        numbers.sort_unstable_by_key(|number| std::cmp::Reverse(*number));
+    }
+    Ok(numbers)
+}
+
+/// Reads and unwraps all keys of a root.
+pub(super) async fn read_all(below: &dyn Storage, service: &dyn KeyService) -> Result<Vec<Found>> {
+    let listed = below.list(DIRECTORY).await?;
+    let numbers = numbers_of(listed.iter().map(|file| &file.path[..]))?;
+    let reads = numbers.into_iter().map(|(name, numbers)| async move {
+        match read_one(below, service, name, numbers).await {
+            // Rotated since all were listed, which takes a while where there are many.
+            Err(EncryptionError::Storage(StorageError::NotFound { .. })) => {
+                let found = list_and_read(below, service, name).await?;
+                found.ok_or_else(|| EncryptionError::Missing { path: name.prefix() })
+            }
+            read => read,
+        }
+    });
+    futures::stream::iter(reads)
+        .buffered(READ_CONCURRENTLY)
+        .try_collect()
+        .await
+}
+
+/// Reads and unwraps a key; `None` if it has no files. A server that rotates keys writes a new file, and deletes the others: they
+/// are listed again when one of them has gone.
+pub(super) async fn list_and_read(
+    below: &dyn Storage,
+    service: &dyn KeyService,
+    name: KeyName,
+) -> Result<Option<Found>> {
+    let mut races = 0..RACES_MAX;
+    loop {
+        let listed = below.list(&name.prefix()).await?;
+        let numbers = numbers_of(listed.iter().map(|file| &file.path[..]))?;
+        let Some((_, numbers)) = numbers.into_iter().find(|(found, _)| *found == name) else {
+            return Ok(None);
+        };
+        match read_one(below, service, name, numbers).await {
+            Err(EncryptionError::Storage(StorageError::NotFound { .. })) if races.next().is_some() => {}
+            read => return read.map(Some),
+        }
+    }
+}
+
+/// Reads and unwraps a key by the best of its files: the one with the highest number that can be.
+async fn read_one(below: &dyn Storage, service: &dyn KeyService, name: KeyName, numbers: Vec<u32>) -> Result<Found> {
+    let highest = numbers.first().copied().unwrap_or_default();
+    let mut first_error = None;
+    for number in numbers.iter().copied() {
+        match unwrap_file(below, service, name, number).await {
+            Ok((record, key)) => {
+                let others = numbers.iter().filter(|other| **other != number);
+                let others = others.map(|other| name.path(*other)).collect();
+                return Ok(Found {
+                    record,
+                    key,
+                    number,
+                    highest,
+                    others,
+                });
+            }
+            // Its network may be down; an older file would be found by chance.
+            Err(EncryptionError::Storage(error)) if !matches!(error, StorageError::NotFound { .. }) => {
+                return Err(error.into());
+            }
+            // The same of the key service.
+            Err(EncryptionError::Key {
+                path,
+                error: error @ KeyError::Failed(_),
+            }) => return Err(EncryptionError::Key { path, error }),
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
+    }
+    Err(first_error.unwrap_or(EncryptionError::Missing { path: name.prefix() }))
+}
+
+async fn unwrap_file(
+    below: &dyn Storage,
+    service: &dyn KeyService,
+    name: KeyName,
+    number: u32,
+) -> Result<(KeyRecord, DataKey)> {
+    let path = name.path(number);
+    let content = below.read_all(&path).await?;
+    let damaged = |detail| EncryptionError::Damaged {
+        path: path.clone(),
+        detail,
+    };
+    let record = KeyRecord::decode(&content).map_err(damaged)?;
+    if record.name != name {
+        return Err(damaged("it is of another key than its name says".to_owned()));
+    }
+    let context = KeyRecord::context(name, record.is_fresh, &record.root);
+    let key = service.unwrap(&record.wrapped, &context).await;
+    let key = key.map_err(|error| EncryptionError::Key { path, error })?;
+    Ok((record, key))
+}
