@@ -2,6 +2,7 @@
 
 use crate::service::KeyError;
 use stele_storage::StorageError;
+use stele_types::ErrorKind;
 
 /// A failure with the keys of a data root.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -31,9 +32,25 @@ pub enum EncryptionError {
         /// The beginning of its path.
         path: String,
     },
+    /// A data key is gone that files are encrypted with. Another one in its place would keep it from being restored.
+    #[error("{path}: the data key is missing; no other one is made, because files are encrypted with it: restore it")]
+    Needed {
+        /// The beginning of its path.
+        path: String,
+    },
 }
 
 impl EncryptionError {
+    /// Whether it is the state of one data key, which says nothing about others: its files are as good as lost until the key is
+    /// restored. Settings and networks are the same for all keys.
+    pub(crate) fn is_of_one_key(&self) -> bool {
+        match self {
+            EncryptionError::Storage(error) => error.kind() == ErrorKind::Corruption,
+            EncryptionError::Key { error, .. } => matches!(error, KeyError::Refused { .. }),
+            EncryptionError::Damaged { .. } | EncryptionError::Missing { .. } | EncryptionError::Needed { .. } => true,
+        }
+    }
+
     /// The failure of an operation on a file that needed the key.
     pub(crate) fn into_storage(self) -> StorageError {
         match self {
@@ -51,6 +68,17 @@ impl EncryptionError {
             EncryptionError::Missing { path } => StorageError::Lost {
                 path,
                 detail: "the data key is missing",
+            },
+            EncryptionError::Needed { path } => StorageError::Lost {
+                path,
+                detail: "the data key is missing, and no other one is made: restore it",
+            },
+            EncryptionError::Key {
+                path,
+                error: KeyError::Refused { .. },
+            } => StorageError::Lost {
+                path,
+                detail: "the key service refuses the data key",
             },
             // The key may be there with other settings, so the data are not lost.
             EncryptionError::Key { path, error } => StorageError::Io {

@@ -2,7 +2,9 @@
 //!
 //! Invariants:
 //! * A key is durable in the root before a file that uses it is created.
-//! * Nothing is written before every key that is there was unwrapped: a wrong key-encryption key changes nothing.
+//! * Nothing is written before every key that is there was unwrapped or found to be damaged, and that of the root was unwrapped: a
+//!   wrong key-encryption key changes nothing.
+//! * No key is made in the place of one that files are known to need.
 //! * Of the files of one key the one with the highest number is never deleted, and a lower one only when a higher one is durable. So
 //!   several servers may make and rotate keys of a root that they share.
 
@@ -14,10 +16,10 @@ use crate::error::EncryptionError;
 use crate::record::{DIRECTORY, KeyName, KeyRecord, is_plain};
 use crate::service::{DataKey, KEY_BYTES, KeyError, KeyService, Wrapped};
 use bytes::Bytes;
-use found::{Found, list_and_read, read_all};
+use found::{AllKeys, Found, list_and_read, read_all};
 use parking_lot::RwLock;
 use rotation::Opened;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stele_storage::{Storage, StorageError};
@@ -37,6 +39,9 @@ pub struct KeyRing {
     root: [u8; 16],
     is_fresh: bool,
     keys: RwLock<HashMap<KeyName, Arc<RingKey>>>,
+    /// Keys of tables that were there, or that a file names, and that could not be had. If a new one took the place of a lost one,
+    /// the files under the new one would be lost as soon as the operator restores the former one.
+    needed: RwLock<HashSet<KeyName>>,
     /// Held while a key is made, so that this process makes one of each.
     making: tokio::sync::Mutex<()>,
 }
@@ -65,9 +70,9 @@ impl KeyRing {
         random: Arc<dyn RandomBytes>,
     ) -> Result<Arc<KeyRing>> {
         for _ in 0..RACES_MAX {
-            let found = read_all(&*below, &*service).await?;
-            if !found.is_empty() {
-                let ring = KeyRing::of(found, below, service, random)?;
+            let all = read_all(&*below, &*service).await?;
+            if !all.are_none() {
+                let ring = KeyRing::of(all, below, service, random)?;
                 ring.rotate().await?;
                 return Ok(ring.ring);
             }
@@ -89,10 +94,10 @@ impl KeyRing {
         service: Arc<dyn KeyService>,
         random: Arc<dyn RandomBytes>,
     ) -> Result<Option<Arc<KeyRing>>> {
-        let found = read_all(&*below, &*service).await?;
-        match found.is_empty() {
+        let all = read_all(&*below, &*service).await?;
+        match all.are_none() {
             true => Ok(None),
-            false => Ok(Some(KeyRing::of(found, below, service, random)?.ring)),
+            false => Ok(Some(KeyRing::of(all, below, service, random)?.ring)),
         }
     }
 
@@ -102,12 +107,12 @@ impl KeyRing {
     }
 
     fn of(
-        found: Vec<Found>,
+        all: AllKeys,
         below: Arc<dyn Storage>,
         service: Arc<dyn KeyService>,
         random: Arc<dyn RandomBytes>,
     ) -> Result<Opened> {
-        let of_root = found.iter().find(|found| found.record.name == KeyName::Root);
+        let of_root = all.found.iter().find(|found| found.record.name == KeyName::Root);
         let Some(of_root) = of_root.map(|found| found.record.clone()) else {
             return Err(EncryptionError::Missing {
                 path: KeyName::Root.prefix(),
@@ -120,11 +125,21 @@ impl KeyRing {
             root: of_root.root,
             is_fresh: of_root.is_fresh,
             keys: RwLock::default(),
+            needed: RwLock::default(),
             making: tokio::sync::Mutex::default(),
         };
-        for found in &found {
-            ring.check_root(found)?;
-            ring.note(found, found.number, false);
+        let mut found = Vec::with_capacity(all.found.len());
+        for key in all.found {
+            match ring.check_root(&key) {
+                Ok(()) => {
+                    ring.note(&key, key.number, false);
+                    found.push(key);
+                }
+                Err(error) => ring.set_aside(key.record.name, &error),
+            }
+        }
+        for (name, error) in &all.unavailable {
+            ring.set_aside(*name, error);
         }
         Ok(Opened {
             ring: Arc::new(ring),
@@ -150,7 +165,15 @@ impl KeyRing {
             is_durable: AtomicBool::new(is_durable),
         });
         self.keys.write().insert(key.name, key.clone());
+        self.needed.write().remove(&key.name);
         key
+    }
+
+    /// Goes on without a key that cannot be had.
+    fn set_aside(&self, name: KeyName, error: &EncryptionError) {
+        assert_ne!(name, KeyName::Root, "without the root's key nothing can be opened");
+        tracing::error!("{error}; the files of its table cannot be read, and none is written, until it is restored");
+        self.needed.write().insert(name);
     }
 
     fn known(&self, name: KeyName) -> Option<Arc<RingKey>> {
@@ -165,7 +188,10 @@ impl KeyRing {
         // Another server of the cluster has made it since.
         match self.find(name).await? {
             Some(key) => Ok(key),
-            None => Err(EncryptionError::Missing { path: name.prefix() }),
+            None => {
+                self.needed.write().insert(name);
+                Err(EncryptionError::Missing { path: name.prefix() })
+            }
         }
     }
 
@@ -213,6 +239,9 @@ impl KeyRing {
         for _ in 0..RACES_MAX {
             if let Some(key) = self.find(name).await? {
                 return Ok(key);
+            }
+            if self.needed.read().contains(&name) {
+                return Err(EncryptionError::Needed { path: name.prefix() });
             }
             let (service, random) = (&*self.service, &*self.random);
             let made = make(&*self.below, service, random, name, (self.root, false)).await?;

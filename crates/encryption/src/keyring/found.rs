@@ -6,7 +6,7 @@ use super::Result;
 use crate::error::EncryptionError;
 use crate::record::{DIRECTORY, KeyName, KeyRecord};
 use crate::service::{DataKey, KeyError, KeyService};
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use std::collections::BTreeMap;
 use stele_storage::{Storage, StorageError};
 
@@ -46,24 +46,47 @@ fn numbers_of<'a>(paths: impl Iterator<Item = &'a str>) -> Result<BTreeMap<KeyNa
     Ok(numbers)
 }
 
-/// Reads and unwraps all keys of a root.
-pub(super) async fn read_all(below: &dyn Storage, service: &dyn KeyService) -> Result<Vec<Found>> {
+/// All keys of a root.
+#[derive(Default)]
+pub(super) struct AllKeys {
+    pub(super) found: Vec<Found>,
+    /// Keys of tables that are there and cannot be had.
+    pub(super) unavailable: Vec<(KeyName, EncryptionError)>,
+}
+
+impl AllKeys {
+    /// Whether there is none.
+    pub(super) fn are_none(&self) -> bool {
+        self.found.is_empty() && self.unavailable.is_empty()
+    }
+}
+
+/// Reads and unwraps all keys of a root. A damaged key of a table does not keep the others from use.
+pub(super) async fn read_all(below: &dyn Storage, service: &dyn KeyService) -> Result<AllKeys> {
     let listed = below.list(DIRECTORY).await?;
     let numbers = numbers_of(listed.iter().map(|file| &file.path[..]))?;
     let reads = numbers.into_iter().map(|(name, numbers)| async move {
-        match read_one(below, service, name, numbers).await {
+        let read = match read_one(below, service, name, numbers).await {
             // Rotated since all were listed, which takes a while where there are many.
             Err(EncryptionError::Storage(StorageError::NotFound { .. })) => {
-                let found = list_and_read(below, service, name).await?;
-                found.ok_or_else(|| EncryptionError::Missing { path: name.prefix() })
+                let found = list_and_read(below, service, name).await;
+                found.and_then(|found| found.ok_or_else(|| EncryptionError::Missing { path: name.prefix() }))
             }
             read => read,
-        }
+        };
+        (name, read)
     });
-    futures::stream::iter(reads)
-        .buffered(READ_CONCURRENTLY)
-        .try_collect()
-        .await
+    let reads: Vec<_> = reads.collect();
+    let mut reads = futures::stream::iter(reads).buffered(READ_CONCURRENTLY);
+    let mut all = AllKeys::default();
+    while let Some((name, read)) = reads.next().await {
+        match read {
+            Ok(found) => all.found.push(found),
+            Err(error) if name != KeyName::Root && error.is_of_one_key() => all.unavailable.push((name, error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
 }
 
 /// Reads and unwraps a key; `None` if it has no files. A server that rotates keys writes a new file, and deletes the others: they

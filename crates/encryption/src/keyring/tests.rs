@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use stele_storage::memory::MemoryStorage;
 use stele_storage::{AppendFile, FileInfo, ReadFile};
-use stele_types::TableId;
+use stele_types::{ErrorKind, TableId};
 
 fn random() -> Arc<dyn RandomBytes> {
     Arc::new(SystemRandom)
@@ -167,11 +167,82 @@ async fn keys_without_that_of_the_root_and_strange_files_are_refused() {
     below.delete(&of_table.path(1)).await.unwrap();
     let theirs = other.read_all(&of_table.path(1)).await.unwrap();
     below.put_if_absent(&of_table.path(1), theirs).await.unwrap();
-    let error = open(below.clone(), "a").await.err().unwrap().to_string();
-    assert!(error.contains("another data root"), "{error}");
+    let without = encrypted(below.clone(), open(below.clone(), "a").await.unwrap());
+    let error = without.open("sst/1.sst").await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
     below.delete(&of_table.path(1)).await.unwrap();
     below.put_if_absent(&of_table.path(1), ours).await.unwrap();
     open(below.clone(), "a").await.unwrap();
+    below.delete(&KeyName::Root.path(1)).await.unwrap();
+    let error = open(below, "a").await.err().unwrap().to_string();
+    assert!(error.contains("root-00000001") && error.contains("missing"), "{error}");
+}
+
+/// The files of a table under a new key would be lost when the former key is restored.
+#[tokio::test]
+async fn no_key_is_made_in_the_place_of_a_lost_one() {
+    let below: Arc<dyn Storage> = MemoryStorage::new();
+    let storage = encrypted(below.clone(), open(below.clone(), "a").await.unwrap());
+    write(&storage, "sst/1.sst", Some(7)).await;
+    let of_table = KeyName::Table(TableId(7));
+    let kept = below.read_all(&of_table.path(1)).await.unwrap();
+    below.delete(&of_table.path(1)).await.unwrap();
+    let again = encrypted(below.clone(), open(below.clone(), "a").await.unwrap());
+    let error = again.open("sst/1.sst").await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    let before = files(&*below).await;
+    let error = again.create_of_table("sst/2.sst", TableId(7)).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    assert!(error.to_string().contains("table-0000000000000007"), "{error}");
+    assert_eq!(files(&*below).await, before);
+    write(&again, "sst/3.sst", Some(8)).await;
+    // Under whichever number it is restored.
+    below.put_if_absent(&of_table.path(2), kept).await.unwrap();
+    write(&again, "sst/2.sst", Some(7)).await;
+    let restored = encrypted(below.clone(), open(below, "a").await.unwrap());
+    for path in ["sst/1.sst", "sst/2.sst", "sst/3.sst"] {
+        assert_eq!(restored.read_all(path).await.unwrap(), format!("content of {path}"));
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_key_of_a_table_costs_only_that_table() {
+    let below: Arc<dyn Storage> = MemoryStorage::new();
+    let storage = encrypted(below.clone(), open(below.clone(), "a").await.unwrap());
+    write(&storage, "sst/1.sst", Some(7)).await;
+    write(&storage, "sst/2.sst", Some(8)).await;
+    let path = KeyName::Table(TableId(7)).path(1);
+    let good = below.read_all(&path).await.unwrap();
+    let mut flipped = good.to_vec();
+    flipped[60] ^= 1;
+    // Its checksum is right, and the key service refuses it.
+    let mut refused = KeyRecord::decode(&good).unwrap();
+    refused.wrapped.bytes[20] ^= 1;
+    for damaged in [flipped, refused.encode()] {
+        below.delete(&path).await.unwrap();
+        below.put_if_absent(&path, damaged.clone().into()).await.unwrap();
+        let looking = KeyRing::look(below.clone(), key_file("a"), random()).await;
+        assert!(looking.unwrap().is_some());
+        let again = encrypted(below.clone(), open(below.clone(), "a").await.unwrap());
+        assert_eq!(again.read_all("sst/2.sst").await.unwrap(), "content of sst/2.sst");
+        for error in [
+            again.read_all("sst/1.sst").await.err(),
+            again.create_of_table("sst/3.sst", TableId(7)).await.err(),
+        ] {
+            let error = error.unwrap();
+            assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+        }
+        assert_eq!(below.read_all(&path).await.unwrap(), damaged);
+        // Nor when somebody has deleted the damaged file.
+        below.delete(&path).await.unwrap();
+        again.create_of_table("sst/3.sst", TableId(7)).await.err().unwrap();
+        assert_eq!(below.list(DIRECTORY).await.unwrap().len(), 2);
+        below.put_if_absent(&path, good.clone()).await.unwrap();
+        assert_eq!(again.read_all("sst/1.sst").await.unwrap(), "content of sst/1.sst");
+    }
+    // Without that of the root nothing is made.
+    below.delete(&path).await.unwrap();
+    below.put_if_absent(&path, refused.encode().into()).await.unwrap();
     below.delete(&KeyName::Root.path(1)).await.unwrap();
     let error = open(below, "a").await.err().unwrap().to_string();
     assert!(error.contains("root-00000001") && error.contains("missing"), "{error}");
