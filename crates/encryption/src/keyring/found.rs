@@ -10,8 +10,8 @@ use futures::StreamExt;
 use std::collections::BTreeMap;
 use stele_storage::{Storage, StorageError};
 
-/// Files of keys that are read concurrently: a start waits for as many requests as there are keys, divided by this.
-const READ_CONCURRENTLY: usize = 32;
+/// Keys that are read or wrapped concurrently: a start waits for as many requests as there are keys, divided by this.
+pub(super) const ASKED_CONCURRENTLY: usize = 32;
 
 /// Other servers that may rotate a key while it is read, one after the other.
 const RACES_MAX: usize = 8;
@@ -77,7 +77,7 @@ pub(super) async fn read_all(below: &dyn Storage, service: &dyn KeyService) -> R
         (name, read)
     });
     let reads: Vec<_> = reads.collect();
-    let mut reads = futures::stream::iter(reads).buffered(READ_CONCURRENTLY);
+    let mut reads = futures::stream::iter(reads).buffered(ASKED_CONCURRENTLY);
     let mut all = AllKeys::default();
     while let Some((name, read)) = reads.next().await {
         match read {

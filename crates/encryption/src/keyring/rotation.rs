@@ -1,9 +1,10 @@
 //! Wraps the data keys of a root again when the key-encryption key is another one.
 
-use super::found::Found;
+use super::found::{ASKED_CONCURRENTLY, Found};
 use super::{KeyRing, Result, wrap};
 use crate::error::EncryptionError;
 use crate::record::KeyRecord;
+use futures::{StreamExt, TryStreamExt};
 use std::sync::Arc;
 use stele_storage::StorageError;
 
@@ -16,33 +17,35 @@ pub(super) struct Opened {
 impl Opened {
     /// Wraps all keys by the current key-encryption key, and deletes the files that this made unnecessary.
     pub(super) async fn rotate(&self) -> Result<()> {
+        let rotations: Vec<_> = self.found.iter().map(|found| self.rotate_one(found)).collect();
+        let rotations = futures::stream::iter(rotations).buffer_unordered(ASKED_CONCURRENTLY);
+        rotations.try_collect().await
+    }
+
+    async fn rotate_one(&self, found: &Found) -> Result<()> {
         let (below, service) = (&*self.ring.below, &*self.ring.service);
-        for found in &self.found {
-            let name = found.record.name;
-            let is_current = found.record.wrapped.by == service.current();
-            if is_current {
-                self.delete_lower(found, found.number).await?;
-                continue;
-            }
-            let number = found.highest.checked_add(1).ok_or_else(|| EncryptionError::Damaged {
-                path: name.path(found.highest),
-                detail: "there is no higher number".to_owned(),
-            })?;
-            let record = KeyRecord {
-                wrapped: wrap(service, &found.key, name, (self.ring.root, found.record.is_fresh)).await?,
-                ..found.record.clone()
-            };
-            match below.put_if_absent(&name.path(number), record.encode().into()).await {
-                Ok(()) => {
-                    self.ring.note(found, number, true);
-                    self.delete_lower(found, number).await?;
-                }
-                // Another server wraps it as well, and deletes the others.
-                Err(StorageError::AlreadyExists { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
+        let name = found.record.name;
+        let is_current = found.record.wrapped.by == service.current();
+        if is_current {
+            return self.delete_lower(found, found.number).await;
         }
-        Ok(())
+        let number = found.highest.checked_add(1).ok_or_else(|| EncryptionError::Damaged {
+            path: name.path(found.highest),
+            detail: "there is no higher number".to_owned(),
+        })?;
+        let record = KeyRecord {
+            wrapped: wrap(service, &found.key, name, (self.ring.root, found.record.is_fresh)).await?,
+            ..found.record.clone()
+        };
+        match below.put_if_absent(&name.path(number), record.encode().into()).await {
+            Ok(()) => {
+                self.ring.note(found, number, true);
+                self.delete_lower(found, number).await
+            }
+            // Another server wraps it as well, and deletes the others.
+            Err(StorageError::AlreadyExists { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Deletes the files of a key below the one with this number, which was read or written completely.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::storage::tests::{key_file, now, write};
-use crate::{EncryptedStorage, SystemRandom};
+use crate::{EncryptedStorage, KeyContext, SystemRandom};
 use async_trait::async_trait;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -125,6 +125,51 @@ async fn keys_are_rotated_at_a_start() {
     // A server that still has the former key first takes it back.
     open(below.clone(), "a b").await.unwrap();
     open(below, "a").await.unwrap();
+}
+
+/// Answers a moment later, as over a network.
+struct Distant {
+    service: Arc<dyn KeyService>,
+    now: AtomicU64,
+    most: AtomicU64,
+}
+
+#[async_trait]
+impl KeyService for Distant {
+    fn current(&self) -> &str {
+        self.service.current()
+    }
+
+    async fn wrap(&self, key: &DataKey, context: &KeyContext) -> std::result::Result<Wrapped, KeyError> {
+        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most.fetch_max(now, Ordering::Relaxed);
+        tokio::task::yield_now().await;
+        self.now.fetch_sub(1, Ordering::Relaxed);
+        self.service.wrap(key, context).await
+    }
+
+    async fn unwrap(&self, wrapped: &Wrapped, context: &KeyContext) -> std::result::Result<DataKey, KeyError> {
+        self.service.unwrap(wrapped, context).await
+    }
+}
+
+/// Nobody is served before the last of them is wrapped.
+#[tokio::test]
+async fn a_rotation_does_not_wait_for_each_key() {
+    let below: Arc<dyn Storage> = MemoryStorage::new();
+    let storage = encrypted(below.clone(), open(below.clone(), "a").await.unwrap());
+    for table in 0..100 {
+        write(&storage, &format!("sst/{table}.sst"), Some(table)).await;
+    }
+    let distant = Arc::new(Distant {
+        service: key_file("b a"),
+        now: AtomicU64::new(0),
+        most: AtomicU64::new(0),
+    });
+    KeyRing::open(below.clone(), distant.clone(), random()).await.unwrap();
+    assert_eq!(distant.most.load(Ordering::Relaxed), 32);
+    assert_eq!(below.list(DIRECTORY).await.unwrap().len(), 101);
+    open(below, "b").await.unwrap();
 }
 
 #[tokio::test]
