@@ -284,6 +284,7 @@ async fn make(
         Ok(()) => Ok(Some(Found {
             record,
             key,
+            is_current: true,
             number: 1,
             highest: 1,
             others: Vec::new(),

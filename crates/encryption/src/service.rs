@@ -75,4 +75,10 @@ pub trait KeyService: Send + Sync + 'static {
 
     /// The data key; the current key or a former one has wrapped it.
     async fn unwrap(&self, wrapped: &Wrapped, context: &KeyContext) -> Result<DataKey, KeyError>;
+
+    /// The same, and whether the key that wraps now has wrapped it. The id does not tell where two services have a key of one id.
+    async fn unwrap_and_compare(&self, wrapped: &Wrapped, context: &KeyContext) -> Result<(DataKey, bool), KeyError> {
+        let key = self.unwrap(wrapped, context).await?;
+        Ok((key, wrapped.by == self.current()))
+    }
 }

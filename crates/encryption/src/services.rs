@@ -1,4 +1,7 @@
 //! Several key services: a root comes from one to another.
+//!
+//! They may have different keys of one id, as two installations of Vault with the same names do. So each is asked, and the one that
+//! unwraps a data key has wrapped it.
 
 use crate::service::{DataKey, KeyContext, KeyError, KeyService, Wrapped};
 use async_trait::async_trait;
@@ -31,17 +34,24 @@ impl KeyService for KeyServices {
     }
 
     async fn unwrap(&self, wrapped: &Wrapped, context: &KeyContext) -> Result<DataKey, KeyError> {
-        let mut all = Vec::new();
-        for service in &self.0 {
-            match service.unwrap(wrapped, context).await {
+        Ok(self.unwrap_and_compare(wrapped, context).await?.0)
+    }
+
+    async fn unwrap_and_compare(&self, wrapped: &Wrapped, context: &KeyContext) -> Result<(DataKey, bool), KeyError> {
+        let (mut all, mut failed, mut refused) = (Vec::new(), None, None);
+        for (number, service) in self.0.iter().enumerate() {
+            match service.unwrap_and_compare(wrapped, context).await {
+                Ok((key, is_current)) => return Ok((key, is_current && number == 0)),
                 Err(KeyError::Unknown { known, .. }) => all.push(known),
-                outcome => return outcome,
+                Err(error @ KeyError::Failed(_)) => failed = failed.or(Some(error)),
+                Err(error @ KeyError::Refused { .. }) => refused = refused.or(Some(error)),
             }
         }
-        Err(KeyError::Unknown {
+        // One that failed may have the key that others refused.
+        Err(failed.or(refused).unwrap_or_else(|| KeyError::Unknown {
             id: wrapped.by.clone(),
             known: all.join(", "),
-        })
+        }))
     }
 }
 
@@ -71,7 +81,7 @@ mod tests {
             .unwrap();
         let error = both.unwrap(&wrapped, &context).await.unwrap_err().to_string();
         assert!(error.contains("\"c\"") && error.contains("(a, b)"), "{error}");
-        // The same id with another key is told, not looked for elsewhere.
+        // The same id with another key that none of them has.
         let other = file(&format!("a {}", "44".repeat(32)))
             .wrap(&key, &context)
             .await
@@ -81,5 +91,17 @@ mod tests {
             Err(KeyError::Refused { .. })
         ));
         assert!(KeyServices::of(Vec::new()).is_none());
+    }
+
+    #[tokio::test]
+    async fn of_two_keys_with_one_id_the_right_one_unwraps() {
+        let (new, old) = (format!("a {}", "11".repeat(32)), format!("a {}", "22".repeat(32)));
+        let both = KeyServices::of(vec![file(&new), file(&old)]).unwrap();
+        let (key, context) = (DataKey::new([7; 32]), [1; 32]);
+        for (one, expected) in [(&new, true), (&old, false)] {
+            let wrapped = file(one).wrap(&key, &context).await.unwrap();
+            let (unwrapped, is_current) = both.unwrap_and_compare(&wrapped, &context).await.unwrap();
+            assert_eq!((unwrapped.bytes(), is_current), (&[7; 32], expected));
+        }
     }
 }

@@ -77,6 +77,13 @@ fn is_busy(answer: &Answer) -> bool {
     answer.status.is_server_error() || [412, 429, 472, 473].contains(&answer.status.as_u16())
 }
 
+/// Whether another key has encrypted the ciphertext. It may be of a version that this one has not reached.
+fn is_refused(answer: &Answer) -> bool {
+    let failure: Failure = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let tells = |error: &String| error.contains("authentication failed") || error.contains("invalid ciphertext");
+    answer.status.as_u16() == 400 && failure.errors.iter().any(tells)
+}
+
 impl Vault {
     /// Finds the current version of the key.
     pub(crate) async fn connect(client: Client, mount: &str, key: &str) -> Result<Vault, KeyError> {
@@ -204,8 +211,7 @@ impl KeyService for Vault {
         let answer = self.call("decrypt", &operation).await?;
         if !answer.status.is_success() {
             let error = self.told(&answer);
-            let is_refused = answer.status.as_u16() == 400 && error.to_string().contains("authentication failed");
-            return Err(if is_refused { refused() } else { error });
+            return Err(if is_refused(&answer) { refused() } else { error });
         }
         let answered: Answered<Decrypted> =
             serde_json::from_slice(&answer.body).map_err(|_| self.client.failed("no key in the answer"))?;
@@ -218,6 +224,8 @@ mod tests {
     use super::*;
     use crate::KmsAddress;
     use crate::fake::Fake;
+    use std::sync::Arc;
+    use stele_encryption::KeyServices;
     use stele_env::tokio_env::TokioRuntime;
 
     async fn key_at(fake: &Fake) -> Result<Vault, KeyError> {
@@ -257,6 +265,31 @@ mod tests {
         }
         let path = &fake.asked()[0].path;
         assert_eq!(path, "/v1/team/transit/encrypt/stele");
+    }
+
+    /// The mount and the key have the same names in both, and so do the versions.
+    #[tokio::test]
+    async fn a_data_key_comes_from_one_vault_to_another() {
+        let (old, new) = (Fake::start().await, Fake::start().await);
+        let wrapped = key_at(&old).await.unwrap();
+        let wrapped = wrapped.wrap(&DataKey::new([7; 32]), &[1; 32]).await.unwrap();
+        let one: Arc<dyn KeyService> = Arc::new(key_at(&new).await.unwrap());
+        let both = KeyServices::of(vec![one, Arc::new(key_at(&old).await.unwrap())]).unwrap();
+        assert_eq!(both.current(), wrapped.by);
+        let version = r#"{"errors":["invalid ciphertext: version is too new"]}"#;
+        for refusals in [0, 1] {
+            new.fail(400, version, refusals);
+            let (key, is_current) = both.unwrap_and_compare(&wrapped, &[1; 32]).await.unwrap();
+            assert_eq!((key.bytes(), is_current), (&[7; 32], false));
+        }
+        let again = both.wrap(&DataKey::new([7; 32]), &[1; 32]).await.unwrap();
+        assert_eq!(again.by, wrapped.by);
+        assert!(both.unwrap_and_compare(&again, &[1; 32]).await.unwrap().1);
+        // With a new one that fails, the old one has the key still.
+        new.fail(403, r#"{"errors":["permission denied"]}"#, 2);
+        assert!(!both.unwrap_and_compare(&wrapped, &[1; 32]).await.unwrap().1);
+        let error = both.unwrap(&wrapped, &[2; 32]).await.unwrap_err();
+        assert!(matches!(error, KeyError::Failed(_)), "{error}");
     }
 
     #[tokio::test]

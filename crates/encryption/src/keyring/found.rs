@@ -20,6 +20,8 @@ const RACES_MAX: usize = 8;
 pub(super) struct Found {
     pub(super) record: KeyRecord,
     pub(super) key: DataKey,
+    /// The key-encryption key that wraps now has wrapped it.
+    pub(super) is_current: bool,
     /// Of its file.
     pub(super) number: u32,
     /// The highest number of all its files.
@@ -116,12 +118,13 @@ async fn read_one(below: &dyn Storage, service: &dyn KeyService, name: KeyName, 
     let mut first_error = None;
     for number in numbers.iter().copied() {
         match unwrap_file(below, service, name, number).await {
-            Ok((record, key)) => {
+            Ok((record, (key, is_current))) => {
                 let others = numbers.iter().filter(|other| **other != number);
                 let others = others.map(|other| name.path(*other)).collect();
                 return Ok(Found {
                     record,
                     key,
+                    is_current,
                     number,
                     highest,
                     others,
@@ -147,7 +150,7 @@ async fn unwrap_file(
     service: &dyn KeyService,
     name: KeyName,
     number: u32,
-) -> Result<(KeyRecord, DataKey)> {
+) -> Result<(KeyRecord, (DataKey, bool))> {
     let path = name.path(number);
     let content = below.read_all(&path).await?;
     let damaged = |detail| EncryptionError::Damaged {
@@ -159,7 +162,7 @@ async fn unwrap_file(
         return Err(damaged("it is of another key than its name says".to_owned()));
     }
     let context = KeyRecord::context(name, record.is_fresh, &record.root);
-    let key = service.unwrap(&record.wrapped, &context).await;
+    let key = service.unwrap_and_compare(&record.wrapped, &context).await;
     let key = key.map_err(|error| EncryptionError::Key { path, error })?;
     Ok((record, key))
 }

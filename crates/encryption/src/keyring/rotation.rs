@@ -25,8 +25,7 @@ impl Opened {
     async fn rotate_one(&self, found: &Found) -> Result<()> {
         let (below, service) = (&*self.ring.below, &*self.ring.service);
         let name = found.record.name;
-        let is_current = found.record.wrapped.by == service.current();
-        if is_current {
+        if found.is_current {
             return self.delete_lower(found, found.number).await;
         }
         let number = found.highest.checked_add(1).ok_or_else(|| EncryptionError::Damaged {

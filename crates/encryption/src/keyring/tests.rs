@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::storage::tests::{key_file, now, write};
-use crate::{EncryptedStorage, KeyContext, SystemRandom};
+use crate::{EncryptedStorage, KeyContext, KeyServices, SystemRandom};
 use async_trait::async_trait;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -125,6 +125,19 @@ async fn keys_are_rotated_at_a_start() {
     // A server that still has the former key first takes it back.
     open(below.clone(), "a b").await.unwrap();
     open(below, "a").await.unwrap();
+}
+
+/// As from one installation of Vault to another: all names are the same.
+#[tokio::test]
+async fn a_key_is_replaced_by_another_one_of_the_same_id() {
+    let below: Arc<dyn Storage> = MemoryStorage::new();
+    let storage = encrypted(below.clone(), open(below.clone(), "a").await.unwrap());
+    write(&storage, "sst/1.sst", Some(7)).await;
+    let both = KeyServices::of(vec![key_file("!a"), key_file("a")]).unwrap();
+    KeyRing::open(below.clone(), both, random()).await.unwrap();
+    open(below.clone(), "a").await.err().unwrap();
+    let new = encrypted(below.clone(), open(below, "!a").await.unwrap());
+    assert_eq!(new.read_all("sst/1.sst").await.unwrap(), "content of sst/1.sst");
 }
 
 /// Answers a moment later, as over a network.
