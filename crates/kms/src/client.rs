@@ -3,7 +3,7 @@
 use crate::address::{Key, KmsAddress};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use reqwest::{Certificate, Request, StatusCode, redirect};
+use reqwest::{Certificate, ClientBuilder, Request, StatusCode, redirect};
 use std::time::Duration;
 use stele_encryption::{DataKey, KeyError};
 use stele_env::Env;
@@ -39,9 +39,7 @@ impl Client {
         // Another part of the process may have chosen it already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let failed = |error: &dyn std::fmt::Display| KeyError::Failed(format!("{address}: {error}"));
-        let mut http = reqwest::Client::builder()
-            .timeout(REQUEST_LIMIT)
-            .redirect(redirect::Policy::none());
+        let mut http = limited(reqwest::Client::builder(), &address.url);
         for certificate in authorities(address).map_err(|error| failed(&error))? {
             http = http.add_root_certificate(certificate);
         }
@@ -82,6 +80,16 @@ impl Client {
             body.extend_from_slice(&chunk);
         }
         Ok(Answer { status, body })
+    }
+}
+
+/// The limits of all requests to a URL. Plain HTTP is for the loopback address: a proxy of the environment would read the token,
+/// and bytes of keys.
+fn limited(http: ClientBuilder, url: &str) -> ClientBuilder {
+    let http = http.timeout(REQUEST_LIMIT).redirect(redirect::Policy::none());
+    match url.starts_with("https://") {
+        true => http,
+        false => http.no_proxy(),
     }
 }
 
@@ -136,4 +144,26 @@ fn causes(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+    use reqwest::Proxy;
+
+    /// A proxy that is set explicitly stands for one of the environment.
+    #[tokio::test]
+    async fn plain_http_passes_no_proxy() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (proxy, service) = (Fake::start().await, Fake::start().await);
+        let http = reqwest::Client::builder().proxy(Proxy::all(&proxy.url).unwrap());
+        let http = limited(http, &service.url).build().unwrap();
+        let request = http
+            .post(format!("{}/v1/transit/encrypt/stele", service.url))
+            .body("{}");
+        assert!(request.send().await.unwrap().status().is_success());
+        assert!(proxy.asked().is_empty(), "{:?}", proxy.asked());
+        assert_eq!(service.asked().len(), 1);
+    }
 }
