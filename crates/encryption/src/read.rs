@@ -124,6 +124,10 @@ impl ReadFile for EncryptedRead {
         Some(end.saturating_sub(HEADER))
     }
 
+    fn before_content(&self) -> u64 {
+        self.below.before_content() + HEADER
+    }
+
     fn len(&self) -> u64 {
         self.len
     }

@@ -349,6 +349,12 @@ pub trait ReadFile: Send + Sync + 'static {
         None
     }
 
+    /// Bytes of the stored file before the first one that is read here, such as a header of encryption. Sectors of a device are
+    /// aligned in the stored file.
+    fn before_content(&self) -> u64 {
+        0
+    }
+
     /// Bytes in the file when it was opened.
     fn len(&self) -> u64;
 

@@ -136,10 +136,14 @@ impl PastUnreadable {
         }
     }
 
-    /// The sector of the file that contains this byte.
+    /// The part of the file in the sector of the device that contains this byte.
     fn sector_of(&self, at: u64) -> Range<u64> {
-        let start = at / SECTOR_BYTES * SECTOR_BYTES;
-        start..start.saturating_add(SECTOR_BYTES).min(self.len())
+        let before = self.file.before_content();
+        let start = at.saturating_add(before) / SECTOR_BYTES * SECTOR_BYTES;
+        let end = start.saturating_add(SECTOR_BYTES);
+        let sector = start.saturating_sub(before)..end.saturating_sub(before).min(self.len());
+        assert!(sector.contains(&at), "a byte lies in its sector");
+        sector
     }
 
     /// Reads a range; stretches between unreadable sectors take one read each. An unreadable sector is tried once: a

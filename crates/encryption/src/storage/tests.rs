@@ -354,6 +354,31 @@ async fn bytes_that_the_device_cannot_read_are_where_they_were() {
     assert_eq!(read[9_936], past_unreadable::FILLER);
 }
 
+/// Sectors of the device begin where they do without the header.
+#[tokio::test]
+async fn an_unreadable_sector_takes_no_byte_of_its_neighbours() {
+    let below = MemoryStorage::new();
+    let storage = over(below.clone()).await;
+    storage
+        .put_if_absent("sst/1.sst", content(20_000).into())
+        .await
+        .unwrap();
+    for (sector, lost) in [(8_192..12_288, 8_128..12_224), (16_384..20_064, 16_320..20_000)] {
+        below.make_unreadable("sst/1.sst", sector);
+        let past = past_unreadable::open(&*storage, "sst/1.sst").await.unwrap();
+        let (from, to) = (lost.start as usize, lost.end as usize);
+        let read = past.read_at(from as u64 - 100, to - from + 100).await.unwrap();
+        assert_eq!(read[..100], content(20_000)[from - 100..from]);
+        assert!(read[100..].iter().all(|byte| *byte == past_unreadable::FILLER));
+        assert_eq!(past.unreadable(), [lost]);
+    }
+    let past = past_unreadable::open(&*storage, "sst/1.sst").await.unwrap();
+    let read = past.read_all().await.unwrap();
+    let wrong = read.iter().zip(content(20_000)).filter(|(read, byte)| *read != byte);
+    assert!(wrong.count() <= 4_096 + 3_680, "readable bytes were given up");
+    assert_eq!(past.unreadable_bytes(), 4_096 + 3_680);
+}
+
 /// A header that cannot be read takes only its own file. The bytes below can still be copied.
 #[tokio::test]
 async fn a_file_without_a_readable_header_is_lost_alone() {
