@@ -13,6 +13,9 @@
 //! A chunk's file has a checksum over its content and its origin (range and object), and an invalid file is dropped.
 //! The folder may therefore lose anything at any time, and nothing in it is ever synced. Chunks of a former process are
 //! found by their names.
+//!
+//! A folder that hangs delays readers by a limited time, and takes a limited number of threads. Then the source is read
+//! instead, and chunks are not kept.
 #![allow(
     clippy::disallowed_methods,
     reason = "a cache that may vanish needs no promise of the storage seam; sees the file system through Env::blocking"
@@ -35,6 +38,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use stele_env::Env;
 pub use stele_memory::bounds::CHUNK_BYTES;
 use stele_memory::bounds::{CHUNKS_AHEAD, CHUNKS_KEPT};
@@ -44,6 +48,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 const AHEAD_CONCURRENT: usize = (CHUNKS_AHEAD.of(0) / CHUNK_BYTES) as usize;
 /// Chunks being written to the folder after their readers were served.
 const KEEPING_CONCURRENT: usize = (CHUNKS_KEPT.of(0) / CHUNK_BYTES) as usize;
+/// Chunks being read from the folder. A read that hangs has a thread until the folder answers.
+const READING_CONCURRENT: usize = 64;
+/// Longest wait for a chunk of the folder. A disk takes milliseconds, and a busy one some tenths of a second.
+const READING_LIMIT: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 3_000 });
+/// Time for which a folder is not read after that.
+const AVOIDED: Duration = Duration::from_secs(10);
 /// Reads of at least this many bytes bypass the cache.
 const DIRECT_BYTES: usize = 1 << 20;
 
@@ -93,7 +103,7 @@ pub struct ChunkCache {
     fetching: Arc<Mutex<HashMap<ChunkId, Fetch>>>,
     ahead: Arc<Semaphore>,
     keeping: Arc<Semaphore>,
-    disk: Option<Arc<Disk>>,
+    folder: Option<Folder>,
 }
 
 impl ChunkCache {
@@ -109,7 +119,7 @@ impl ChunkCache {
             fetching: Arc::default(),
             ahead: Arc::new(Semaphore::new(AHEAD_CONCURRENT)),
             keeping: Arc::new(Semaphore::new(KEEPING_CONCURRENT)),
-            disk,
+            folder: disk.map(Folder::of),
         })
     }
 
@@ -254,8 +264,8 @@ impl ChunkCache {
             operation: "read",
             message: "the runtime is shutting down".to_owned(),
         };
-        let work = fetch(source.clone(), self.disk.clone(), self.env.clone(), wanted.clone());
-        let (disk, env, keeping) = (self.disk.clone(), self.env.clone(), Arc::clone(&self.keeping));
+        let work = fetch(source.clone(), self.folder.clone(), self.env.clone(), wanted.clone());
+        let (folder, env, keeping) = (self.folder.clone(), self.env.clone(), Arc::clone(&self.keeping));
         let (list, memory) = (Arc::clone(&self.fetching), Arc::clone(&self.memory));
         // A task of its own, because the first reader may stop waiting.
         self.env.spawn("remote chunk", async move {
@@ -263,18 +273,15 @@ impl ChunkCache {
                 Ok((bytes, is_new)) => (Ok(bytes), is_new),
                 Err(error) => (Err(error), false),
             };
-            let keep = fetched.as_ref().ok().cloned().zip(disk.filter(|_| is_new));
-            // A reader waits for the folder only where the folder is slower than the source.
-            let _keeping = match keep {
-                Some(_) => keeping.acquire_owned().await.ok(),
-                None => None,
-            };
+            // Where the folder is slower than the source, some chunks are not kept: no reader waits for it.
+            let keep = fetched.as_ref().ok().cloned().zip(folder.filter(|_| is_new));
+            let keep = keep.and_then(|keep| Some((keep, keeping.try_acquire_owned().ok()?)));
             let unread = ahead.is_some();
             let mark = ahead.and_then(|(_permit, mark)| mark);
             if let Ok(bytes) = &fetched {
                 memory.lock().insert(id, bytes.clone(), unread, mark);
             }
-            let Some((content, disk)) = keep else {
+            let Some(((content, folder), _keeping)) = keep else {
                 list.lock().remove(&id);
                 let _ = done.send(fetched);
                 return;
@@ -282,7 +289,7 @@ impl ChunkCache {
             let _ = done.send(fetched);
             // A failed write to the folder does not concern the reader. The chunk stays in the list until then, so that
             // its file has one writer.
-            let _ = blocking(&env, move || disk.write(&wanted, &content)).await;
+            let _ = blocking(&env, move || folder.disk.write(&wanted, &content)).await;
             list.lock().remove(&id);
         });
         let fetch = async move { outcome.await.unwrap_or(Err(gone)) }.boxed().shared();
@@ -302,18 +309,76 @@ fn apart(piece: Bytes, chunk: &Bytes) -> Bytes {
     }
 }
 
-/// Reads from the disk, or else from the source. The flag is true for a chunk that is not on the disk.
-async fn fetch(source: impl Source, disk: Option<Arc<Disk>>, env: Env, wanted: Chunk) -> Result<(Bytes, bool)> {
-    if let Some(disk) = disk.filter(|disk| disk.touch(wanted.id)) {
-        let from_disk = wanted.clone();
-        if let Some(content) = blocking(&env, move || disk.read(&from_disk)).await? {
-            source.count(true);
-            return Ok((content, false));
+/// Reads from the folder, or else from the source. The flag is true for a chunk that is to be kept in the folder.
+async fn fetch(source: impl Source, folder: Option<Folder>, env: Env, wanted: Chunk) -> Result<(Bytes, bool)> {
+    let mut is_new = true;
+    if let Some(folder) = folder.filter(|folder| folder.disk.touch(wanted.id)) {
+        match folder.read(&env, &wanted).await? {
+            InFolder::Content(content) => {
+                source.count(true);
+                return Ok((content, false));
+            }
+            InFolder::Nothing => {}
+            // Its file may still be there, and be in use.
+            InFolder::NoAnswer => is_new = false,
         }
     }
     source.count(false);
     let content = source.fetch(&wanted.path, wanted.start, wanted.len).await?;
-    Ok((content, true))
+    Ok((content, is_new))
+}
+
+/// The folder, and the care for one that hangs.
+#[derive(Clone)]
+struct Folder {
+    disk: Arc<Disk>,
+    reading: Arc<Semaphore>,
+    /// It is not read before.
+    avoided_until: Arc<Mutex<Duration>>,
+}
+
+/// The outcome of a read from the folder.
+enum InFolder {
+    Content(Bytes),
+    Nothing,
+    NoAnswer,
+}
+
+impl Folder {
+    fn of(disk: Arc<Disk>) -> Folder {
+        Folder {
+            disk,
+            reading: Arc::new(Semaphore::new(READING_CONCURRENT)),
+            avoided_until: Arc::default(),
+        }
+    }
+
+    async fn read(&self, env: &Env, wanted: &Chunk) -> Result<InFolder> {
+        if env.now() < *self.avoided_until.lock() {
+            return Ok(InFolder::NoAnswer);
+        }
+        let (disk, wanted) = (self.disk.clone(), wanted.clone());
+        let read = async {
+            let permit = Arc::clone(&self.reading).acquire_owned().await;
+            // With the closure, which may outlive this wait.
+            blocking(env, move || {
+                let _permit = permit;
+                disk.read(&wanted)
+            })
+            .await
+        };
+        match env.timeout(READING_LIMIT, read).await {
+            Ok(read) => Ok(read?.map_or(InFolder::Nothing, InFolder::Content)),
+            Err(_) => {
+                let mut until = self.avoided_until.lock();
+                if *until <= env.now() {
+                    tracing::warn!("the cache folder does not answer; it is not read for {AVOIDED:?}");
+                }
+                *until = env.now() + AVOIDED;
+                Ok(InFolder::NoAnswer)
+            }
+        }
+    }
 }
 
 async fn blocking<T: Send + 'static>(env: &Env, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
@@ -327,8 +392,7 @@ async fn blocking<T: Send + 'static>(env: &Env, work: impl FnOnce() -> T + Send 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
-    use std::time::Duration;
+    use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
     use stele_env::tokio_env::TokioRuntime;
 
     #[derive(Clone)]
@@ -343,32 +407,74 @@ mod tests {
         fn count(&self, _: bool) {}
     }
 
-    /// A pipe in place of the chunk's file simulates a disk that accepts nothing: opening it blocks until a reader
-    /// opens it too.
-    #[tokio::test]
-    async fn who_reads_does_not_wait_for_the_folder() {
-        let (folder, env) = (tempfile::TempDir::new().unwrap(), TokioRuntime::current());
+    const OBJECT: Object<'static> = Object {
+        path: "sst/1.sst",
+        tag: "tag",
+        len: 20 * CHUNK_BYTES,
+    };
+
+    async fn open(folder: &tempfile::TempDir, env: &Env) -> ChunkCache {
         let options = CacheOptions {
             dir: folder.path().to_owned(),
             bytes: 64 << 20,
         };
-        let cache = ChunkCache::open(Some(options), env.clone()).await.unwrap();
-        let object = Object {
-            path: "sst/1.sst",
-            tag: "tag",
-            len: 1_000,
+        let opened = ChunkCache::open(Some(options), env.clone()).await;
+        opened.expect("the folder is there")
+    }
+
+    /// Pipes in place of the files of the first chunks simulate a disk that accepts nothing: opening one blocks until its other
+    /// end is opened, too.
+    fn pipes(folder: &tempfile::TempDir, number: u64) -> Vec<PathBuf> {
+        let pipe = |chunk| {
+            let pipe = folder.path().join(OBJECT.chunk(chunk).file_name());
+            mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+            pipe
         };
-        let pipe = folder.path().join(object.chunk(0).file_name());
-        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        let read = env.timeout(Duration::from_secs(5), cache.read(&Sevens, object, 10, 5));
-        let read = read.await.map(|read| read.unwrap());
-        // Lets the writer continue, because the end of the test would wait for it.
-        let kept = env.blocking(move || std::fs::read(pipe).unwrap()).await;
-        assert_eq!(kept.map(|file| file.len()).ok(), Some(HEADER_BYTES + 1_000));
-        assert_eq!(
-            read.ok(),
-            Some(Bytes::from_static(&[7; 5])),
-            "the folder was waited for"
-        );
+        (0..number).map(pipe).collect()
+    }
+
+    async fn is_read(cache: &ChunkCache, env: &Env, chunk: u64) -> bool {
+        let read = cache.read(&Sevens, OBJECT, chunk * CHUNK_BYTES + 10, 5);
+        match env.timeout(Duration::from_secs(5), read).await {
+            Ok(read) => read.is_ok_and(|read| read == Bytes::from_static(&[7; 5])),
+            Err(_) => false,
+        }
+    }
+
+    #[tokio::test]
+    async fn who_reads_does_not_wait_for_writes_to_the_folder() {
+        let (folder, env) = (tempfile::TempDir::new().unwrap(), TokioRuntime::current());
+        let cache = open(&folder, &env).await;
+        let pipes = pipes(&folder, KEEPING_CONCURRENT as u64);
+        let mut read = Vec::new();
+        for chunk in 0..KEEPING_CONCURRENT as u64 + 2 {
+            read.push(is_read(&cache, &env, chunk).await);
+        }
+        // Lets the writers continue, because the end of the test would wait for them.
+        for pipe in pipes {
+            let kept = env.blocking(move || std::fs::read(pipe).unwrap()).await;
+            assert_eq!(
+                kept.map(|file| file.len()).ok(),
+                Some(HEADER_BYTES + CHUNK_BYTES as usize)
+            );
+        }
+        assert_eq!(read, [true; KEEPING_CONCURRENT + 2], "the folder was waited for");
+    }
+
+    #[tokio::test]
+    async fn who_reads_does_not_wait_long_for_reads_of_the_folder() {
+        let (folder, env) = (tempfile::TempDir::new().unwrap(), TokioRuntime::current());
+        let pipes = pipes(&folder, 3);
+        let cache = open(&folder, &env).await;
+        let mut read = Vec::new();
+        for chunk in 0..3 {
+            read.push(is_read(&cache, &env, chunk).await);
+        }
+        let free = cache.folder.as_ref().unwrap().reading.available_permits();
+        // Lets the readers continue, because the end of the test would wait for them. Only the first one has begun.
+        let let_go = |pipe: &PathBuf| rustix::fs::open(pipe, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).is_ok();
+        let begun: Vec<bool> = pipes.iter().map(let_go).collect();
+        assert_eq!((read, begun), (vec![true; 3], vec![true, false, false]));
+        assert_eq!(free, READING_CONCURRENT - 1);
     }
 }

@@ -28,7 +28,11 @@ const KNOWN: &[(&str, &[Counts])] = &[
     ("crates/serving/src/acceptor.rs", &[Counts::Things]),
     (
         "crates/storage/src/remote/cache.rs",
-        &[Counts::Bytes("CHUNKS_AHEAD"), Counts::Bytes("CHUNKS_KEPT")],
+        &[
+            Counts::Bytes("CHUNKS_AHEAD"),
+            Counts::Bytes("CHUNKS_KEPT"),
+            Counts::Things,
+        ],
     ),
     ("crates/tablet/src/files.rs", &[Counts::Things]),
     ("crates/tabletserver/src/admission.rs", &[Counts::Things]),
