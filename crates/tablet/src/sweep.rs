@@ -7,30 +7,37 @@
 //!
 //! 1. It lists the files, and the parts of snapshots.
 //! 2. It asks for [`Knowledge`]: the files that live servers use or may still commit, and the tablets of the catalog.
-//! 3. It reads the newest manifest of every tablet in storage.
+//! 3. It reads the newest manifest of every tablet in storage that it has not read yet.
 //! 4. It asks for the snapshots of the catalog, and reads the files that they name. Those that are being taken when it asks are
 //!    awaited first. Others may begin meanwhile: the round does not wait for them.
-//! 5. It lists the tablets again. Another set of tablets than in step 3 makes the round void, and so does a tablet that its
-//!    assigned owner has not claimed. It makes sure that nobody else has taken snapshots since step 4.
+//! 5. It lists the tablets again. If it has not read some of them, or one had gone before step 3 read it, it repeats steps 3 to 5.
+//!    A round is void if this does not end, or if a tablet's assigned owner has not claimed it. The round makes sure that nobody
+//!    else has taken snapshots since step 4.
 //! 6. It compares all of this ([`Checked`]).
 //! 7. It deletes the files of step 1 that nothing of this needs, and that no round within the grace period needed. It deletes
 //!    the parts of step 1 whose snapshots the catalog does not name.
 //!
+//! The manifest of a tablet that has gone since it was read counts as long as the round. Below, steps 3 to 5 are the last ones,
+//! and a tablet is *read* in any step 3.
+//!
 //! Why a deleted file is never needed again:
 //! * A file gets its first reference by a commit of the job that made it. In step 2 the job of a live server had ended: its
 //!   reference exists by then, or never will. A server that is not alive has no tablet whose manifest it may still commit,
-//!   because step 3 finds each claimed under the epoch of its present owner.
-//! * A referenced file gets another reference by a new tablet: a half, or one merged of several. A tablet that has the
-//!   reference in step 5 existed in step 3, or the round is void. It had the reference all the time, so the manifest that was
-//!   read names the file.
+//!   because each is read as claimed under the epoch of its present owner. Or the tablet had gone before it was read: then others
+//!   have replaced it and its references.
+//! * A referenced file gets another reference by a new tablet: a half, or one merged of several. Tablets that are replaced go only
+//!   when the new ones are there, and lose no reference before. So from one tablet to the next there is always one with the
+//!   reference. The one of the beginning of step 5 is listed then, so it was read before. It had the reference all the time, so
+//!   the manifest that was read names the file.
 //! * Or by a snapshot. It is *being taken* from before the first of its manifests is read until the catalog names it, or never
 //!   will. A snapshot that the catalog names at the end of step 4 is read. Any other one began after the beginning of step 4, so
-//!   it names files of manifests that were read after step 3. By the first two points step 3 has found these.
+//!   it names files of manifests that were read after step 3. Each of their tablets was read. Or it came and went since the listing
+//!   before step 3, and by the point above the tablets that it replaced were read: if one of them had gone before, there would be
+//!   another repetition.
 //! * Or by a copy of a snapshot. No snapshot is deleted while it is being copied. So the copied one is named at the end of step 4
 //!   and read, or both began after the beginning of step 4.
-//! * Or by a new tablet over a snapshot. If it exists in step 5, it existed in step 3, or the round is void. If it is made
-//!   later, its snapshot exists later than step 4, because none is deleted while a tablet is made of it. So step 4 has read
-//!   the snapshot, or it began later.
+//! * Or by a new tablet over a snapshot. If it exists in step 5, it was read. If it is made later, its snapshot exists later than
+//!   step 4, because none is deleted while a tablet is made of it. So step 4 has read the snapshot, or it began later.
 //!
 //! Why a deleted part is never needed: it was there in step 1, so its snapshot began before step 4. At the end of step 4 that
 //! was not being taken any more, and not named. Numbers of snapshots are not used again.
@@ -58,6 +65,9 @@ use stele_types::{Epoch, FilesInUse, RowRange, ServerId, SnapshotId, TabletId};
 
 /// Manifests read concurrently.
 const READ_CONCURRENTLY: usize = 32;
+/// Repetitions of steps 3 to 5 in one round. The first one takes as long as all manifests do, and each further one only as long as
+/// a listing: no cluster splits that often eight times in a row.
+const PASSES_MAX: usize = 8;
 /// Files deleted in one request, as by object stores.
 const DELETED_TOGETHER: usize = 1_000;
 /// Files deleted in one round. The next round goes on.
@@ -112,7 +122,7 @@ pub enum Round {
         /// Parts of snapshots that the catalog does not name.
         parts: usize,
     },
-    /// Tablets were created or removed meanwhile, so nothing was deleted.
+    /// Tablets were created or removed all the time, so nothing was deleted.
     TabletsChanged,
     /// A tablet is not claimed by its present owner yet, so a former one could still commit. Nothing was deleted.
     Unclaimed(TabletId),
@@ -133,9 +143,13 @@ pub struct Sweep {
 /// Files with their bytes.
 type Listed = BTreeMap<StoredFile, u64>;
 
-/// The newest manifests of all tablets that a listing showed; of one that is gone by then there is none.
+/// The newest manifests of the tablets that listings showed.
+#[derive(Default)]
 struct Marks {
-    listed: BTreeSet<TabletId>,
+    /// Tablets of the first listing. The knowledge is older than others, and cannot tell whether the catalog names them.
+    first: BTreeSet<TabletId>,
+    /// Tablets that had gone when they were to be read.
+    gone: BTreeSet<TabletId>,
     needed: BTreeMap<StoredFile, Need>,
     epochs: BTreeMap<TabletId, Epoch>,
     ranges: BTreeMap<TabletId, RowRange>,
@@ -179,12 +193,9 @@ impl Sweep {
         let listed: Listed = listed.collect();
         let parts = storage.list(snapshot::DIRECTORY).await?;
         let knowledge = leader.knowledge().await?;
-        let marks = mark(storage).await?;
-        let named = leader.snapshots().await?;
-        self.snapshots.follow(&**storage, &named).await?;
-        if !marks.are_of_all(storage).await? {
+        let Some((marks, named)) = self.mark(storage, leader).await? else {
             return Ok(Round::TabletsChanged);
-        }
+        };
         if let Some(unclaimed) = unclaimed(&knowledge, &marks) {
             return Ok(Round::Unclaimed(unclaimed));
         }
@@ -197,7 +208,8 @@ impl Sweep {
         let files = due(&mut self.files, unneeded, now, self.grace);
         let is_orphan =
             |tablet: &&TabletId| !knowledge.tablets.contains_key(*tablet) && !knowledge.coming.contains(*tablet);
-        let orphans = marks.epochs.keys().filter(is_orphan);
+        let orphans = marks.epochs.keys().filter(|tablet| marks.first.contains(*tablet));
+        let orphans = orphans.filter(is_orphan);
         let tablets = due(&mut self.tablets, orphans.copied().collect(), now, self.grace);
         assert!(
             files.iter().all(|file| !marks.needed.contains_key(file)),
@@ -219,6 +231,33 @@ impl Sweep {
             manifests,
             parts,
         })
+    }
+
+    /// Steps 3 to 5: the manifests of all tablets, and the snapshots of the catalog. `None` if there are new tablets each time.
+    async fn mark(
+        &mut self,
+        storage: &Arc<dyn Storage>,
+        leader: &dyn Leader,
+    ) -> Result<Option<(Marks, BTreeMap<SnapshotId, u32>)>> {
+        let mut listed = tablets(&**storage).await?;
+        let mut marks = Marks {
+            first: listed.clone(),
+            ..Marks::default()
+        };
+        for _ in 0..PASSES_MAX {
+            let are_all_read = marks.read(storage, &listed).await?;
+            let named = leader.snapshots().await?;
+            self.snapshots.follow(&**storage, &named).await?;
+            listed = tablets(&**storage).await?;
+            assert!(
+                marks.gone.iter().all(|tablet| !marks.epochs.contains_key(tablet)),
+                "a tablet had gone, or was read"
+            );
+            if are_all_read && listed.iter().all(|tablet| marks.epochs.contains_key(tablet)) {
+                return Ok(Some((marks, named)));
+            }
+        }
+        Ok(None)
     }
 
     async fn delete_files(&mut self, storage: &dyn Storage, files: Vec<StoredFile>) -> Result<usize> {
@@ -286,47 +325,56 @@ fn is_unneeded(file: StoredFile, knowledge: &Knowledge, marks: &Marks) -> bool {
     is_settled && !marks.needed.contains_key(&file) && !is_held()
 }
 
-/// A tablet of the catalog that its present owner has not claimed.
+/// A tablet of the catalog that its present owner has not claimed. One that had manifests and has none any more was replaced or
+/// dropped: the catalog does not name it by now.
 fn unclaimed(knowledge: &Knowledge, marks: &Marks) -> Option<TabletId> {
-    let is_unclaimed =
-        |(tablet, named): &(&TabletId, &NamedTablet)| marks.epochs.get(*tablet).is_none_or(|of| *of < named.epoch);
+    let is_unclaimed = |(tablet, named): &(&TabletId, &NamedTablet)| match marks.epochs.get(*tablet) {
+        Some(of) => *of < named.epoch,
+        None => !marks.gone.contains(*tablet),
+    };
     let mut unclaimed = knowledge.tablets.iter().filter(is_unclaimed);
     unclaimed.next().map(|(tablet, _)| *tablet)
 }
 
-/// Reads the newest manifest of each tablet.
-async fn mark(storage: &Arc<dyn Storage>) -> Result<Marks> {
-    let listed: BTreeSet<TabletId> = manifest::list_all(&**storage).await?.into_keys().collect();
-    let reading = listed.iter().map(|tablet| async move {
-        let read = newest(storage, *tablet).await?;
-        Ok::<_, TabletError>((*tablet, read))
-    });
-    let reading: Vec<_> = reading.collect();
-    let mut reading = futures::stream::iter(reading).buffer_unordered(READ_CONCURRENTLY);
-    let (mut needed, mut epochs, mut ranges) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-    while let Some((tablet, manifest)) = reading.try_next().await? {
-        // A tablet that is gone shows in the second listing.
-        if let Some(manifest) = manifest {
-            let files = manifest.stored_with_lens();
-            needed.extend(files.map(|(file, len)| (file, Need { tablet, len })));
-            epochs.insert(tablet, Epoch(manifest.epoch));
-            ranges.insert(tablet, manifest.range());
-        }
-    }
-    drop(reading);
-    Ok(Marks {
-        listed,
-        needed,
-        epochs,
-        ranges,
-    })
+/// The tablets that have manifests.
+async fn tablets(storage: &dyn Storage) -> Result<BTreeSet<TabletId>> {
+    Ok(manifest::list_all(storage).await?.into_keys().collect())
 }
 
 impl Marks {
-    /// Whether the same tablets exist now as were listed, so that these are the manifests of all.
-    async fn are_of_all(&self, storage: &Arc<dyn Storage>) -> Result<bool> {
-        let now: BTreeSet<TabletId> = manifest::list_all(&**storage).await?.into_keys().collect();
-        Ok(self.listed == now && self.epochs.len() == now.len())
+    /// Reads the newest manifest of each listed tablet that was not read yet. Whether none of them had gone.
+    async fn read(&mut self, storage: &Arc<dyn Storage>, listed: &BTreeSet<TabletId>) -> Result<bool> {
+        let unread = listed.iter().filter(|tablet| !self.epochs.contains_key(tablet));
+        let reading = unread.copied().map(|tablet| async move {
+            let read = newest(storage, tablet).await?;
+            Ok::<_, TabletError>((tablet, read))
+        });
+        let reading: Vec<_> = reading.collect();
+        let mut reading = futures::stream::iter(reading).buffer_unordered(READ_CONCURRENTLY);
+        let mut are_all_read = true;
+        while let Some((tablet, manifest)) = reading.try_next().await? {
+            let Some(manifest) = manifest else {
+                self.gone.insert(tablet);
+                are_all_read = false;
+                continue;
+            };
+            self.gone.remove(&tablet);
+            let files = manifest.stored_with_lens();
+            self.needed
+                .extend(files.map(|(file, len)| (file, Need { tablet, len })));
+            self.epochs.insert(tablet, Epoch(manifest.epoch));
+            self.ranges.insert(tablet, manifest.range());
+        }
+        assert_eq!(
+            self.epochs.len(),
+            self.ranges.len(),
+            "the manifest of each tablet has an epoch and rows"
+        );
+        debug_assert!(
+            !are_all_read || listed.iter().all(|tablet| self.epochs.contains_key(tablet)),
+            "each listed tablet was read, if none had gone"
+        );
+        Ok(are_all_read)
     }
 }
 

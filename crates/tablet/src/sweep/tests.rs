@@ -222,6 +222,128 @@ async fn a_round_in_which_tablets_come_or_go_is_void() {
     assert_eq!(files(&storage).await.len(), 1);
 }
 
+/// A leader under which tablets change when it is asked for snapshots for the first time.
+struct Busy {
+    known: Knowledge,
+    storage: Arc<dyn Storage>,
+    asked: std::sync::atomic::AtomicU64,
+    made: Manifest,
+    removed: TabletId,
+}
+
+#[async_trait]
+impl Leader for Busy {
+    async fn knowledge(&self) -> Result<Knowledge> {
+        Ok(self.known.clone())
+    }
+
+    async fn snapshots(&self) -> Result<BTreeMap<SnapshotId, u32>> {
+        if self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 {
+            let path = manifest::path(self.made.tablet(), 1);
+            self.storage.put_if_absent(&path, self.made.encode_file()).await?;
+            remove(&self.storage, self.removed).await;
+        }
+        Ok(BTreeMap::new())
+    }
+
+    async fn confirm(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+async fn remove(storage: &Arc<dyn Storage>, tablet: TabletId) {
+    for file in storage.list(&manifest::directory(tablet)).await.unwrap() {
+        storage.delete(&file.path).await.unwrap();
+    }
+}
+
+/// In a busy cluster a round without a split may never come.
+#[tokio::test]
+async fn a_round_goes_on_when_tablets_come_and_go() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let server = Server::new(&storage, 1);
+    let mut of = BTreeMap::new();
+    for id in 1..=3 {
+        let tablet = server.create(id, 1).await;
+        write_and_flush(&tablet, &["a"]).await;
+        of.insert(id, tablet.manifest().await);
+    }
+    // Only the tablet that comes refers to the file of this one.
+    remove(&storage, TabletId(2)).await;
+    let file = |id: u64| of[&id].stored().next().unwrap().path();
+    let orphan = StoredFile::Sstable(FileId::new(1, 1_000)).path();
+    storage.put_if_absent(&orphan, Bytes::new()).await.unwrap();
+    let busy = Busy {
+        known: knowledge(&[], &[(1, 1), (3, 1)]),
+        storage: storage.clone(),
+        asked: Default::default(),
+        made: Manifest {
+            tablet: 5,
+            ..of[&2].clone()
+        },
+        removed: TabletId(3),
+    };
+    let mut sweep = Sweep::new(Duration::ZERO);
+    assert_eq!(sweep.round(&storage, OLD, &busy).await.unwrap(), swept(1));
+    assert_eq!(files(&storage).await, [file(1), file(2), file(3)]);
+    assert_eq!(busy.asked.load(std::sync::atomic::Ordering::Relaxed), 2);
+    let left = manifest::list_all(&*storage).await.unwrap();
+    assert!(left.keys().eq(&[TabletId(1), TabletId(5)]), "{left:?}");
+    // The file of the tablet that went is unneeded from the next round on.
+    let known = Known(knowledge(&[], &[(1, 1), (5, 1)]), Vec::new());
+    assert_eq!(sweep.round(&storage, OLD, &known).await.unwrap(), swept(1));
+    assert_eq!(files(&storage).await, [file(1), file(2)]);
+}
+
+/// A tablet goes between the listing of all and the reading of its manifest.
+struct Vanishing {
+    inner: Arc<dyn Storage>,
+    directory: String,
+}
+
+#[async_trait::async_trait]
+impl stele_storage::Layer for Vanishing {
+    fn below(&self) -> &dyn Storage {
+        &*self.inner
+    }
+
+    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<stele_storage::FileInfo>> {
+        if prefix == self.directory {
+            for file in self.inner.list(prefix).await? {
+                self.inner.delete(&file.path).await?;
+            }
+        }
+        self.inner.list(prefix).await
+    }
+}
+
+/// Its successors were made before, so another listing has them.
+#[tokio::test]
+async fn a_tablet_that_went_unread_costs_another_listing() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let server = Server::new(&storage, 1);
+    let of_made = server.create(1, 1).await.manifest().await;
+    server.create(2, 1).await;
+    let orphan = StoredFile::Sstable(FileId::new(1, 1_000)).path();
+    storage.put_if_absent(&orphan, Bytes::new()).await.unwrap();
+    let vanishing: Arc<dyn Storage> = Arc::new(Vanishing {
+        inner: storage.clone(),
+        directory: manifest::directory(TabletId(2)),
+    });
+    let busy = Busy {
+        known: knowledge(&[], &[(1, 1), (2, 1)]),
+        storage: storage.clone(),
+        // It changes nothing.
+        asked: 1.into(),
+        made: of_made,
+        removed: TabletId(2),
+    };
+    let mut sweep = Sweep::new(Duration::ZERO);
+    assert_eq!(sweep.round(&vanishing, OLD, &busy).await.unwrap(), swept(1));
+    assert_eq!(busy.asked.load(std::sync::atomic::Ordering::Relaxed), 3);
+    assert_eq!(files(&storage).await.len(), 0);
+}
+
 /// Nothing can name it any more, unless a change under way does.
 #[tokio::test]
 async fn a_tablet_that_the_catalog_does_not_name_goes_after_the_grace_period() {
