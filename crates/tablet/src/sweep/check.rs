@@ -1,12 +1,11 @@
 //! Compares the catalog, the newest manifests and the files of a shared data root.
 //!
-//! A round of the sweep has read all of them, so the comparison costs a request for each file that is newer than the listing.
+//! A round of the sweep has read all of them, so the comparison costs nothing, or one more listing if files are newer than the first.
 //! Only the sweep deletes files that were committed. So a file that a manifest or a snapshot names is there, as long as storage
 //! loses none.
 
 use super::{Knowledge, Listed, Marks, Result};
 use crate::manifest::StoredFile;
-use futures::{StreamExt, TryStreamExt};
 use std::collections::BTreeSet;
 use std::fmt;
 use stele_storage::Storage;
@@ -14,8 +13,6 @@ use stele_types::TabletId;
 
 /// Findings that are described. Others are counted.
 const FINDINGS_MAX: usize = 100;
-/// Requests for files that the listing did not have.
-const ASKED_CONCURRENTLY: usize = 16;
 
 /// The outcome of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,7 +76,7 @@ impl Checked {
     }
 }
 
-/// Compares the findings of a round: all tablets were claimed by their owners, and none came or went meanwhile.
+/// Compares the findings of a round: all tablets were claimed by their owners, and all that came meanwhile were read, too.
 pub(super) async fn compare(
     storage: &dyn Storage,
     listed: &Listed,
@@ -114,16 +111,15 @@ pub(super) async fn compare(
             unlisted.insert((file, None));
         }
     }
-    let asking = unlisted.into_iter().map(|(file, tablet)| async move {
-        let path = file.path();
-        let found = storage.list(&path).await?;
-        let is_there = found.iter().any(|info| info.path == path);
-        Ok::<_, crate::TabletError>((!is_there).then_some(Finding::Missing(tablet, file)))
-    });
-    let asking: Vec<_> = asking.collect();
-    let mut asking = futures::stream::iter(asking).buffered(ASKED_CONCURRENTLY);
-    while let Some(missing) = asking.try_next().await? {
-        missing.into_iter().for_each(|finding| checked.note(finding));
+    if !unlisted.is_empty() {
+        // All of them by one listing: most storages list the whole directory for a single file, too.
+        let now = storage.list("sst/").await?;
+        let now: BTreeSet<StoredFile> = now
+            .iter()
+            .filter_map(|info| StoredFile::parse_path(&info.path))
+            .collect();
+        let missing = unlisted.into_iter().filter(|(file, _)| !now.contains(file));
+        missing.for_each(|(file, tablet)| checked.note(Finding::Missing(tablet, file)));
     }
     assert!(
         checked.more == 0 || checked.findings.len() == FINDINGS_MAX,
@@ -135,4 +131,47 @@ pub(super) async fn compare(
         "each tablet of the catalog is compared once"
     );
     Ok(checked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use stele_storage::FileInfo;
+    use stele_storage::memory::MemoryStorage;
+    use stele_types::FileId;
+
+    /// Counts its listings.
+    struct Counting(Arc<MemoryStorage>, AtomicU64);
+
+    #[async_trait::async_trait]
+    impl stele_storage::Layer for Counting {
+        fn below(&self) -> &dyn Storage {
+            &*self.0
+        }
+
+        async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.0.list(prefix).await
+        }
+    }
+
+    #[tokio::test]
+    async fn new_files_are_looked_up_by_one_listing() {
+        let storage = Counting(MemoryStorage::new(), AtomicU64::new(0));
+        let files: Vec<StoredFile> = (0..50).map(|n| StoredFile::Sstable(FileId::new(1, n))).collect();
+        for file in &files[1..] {
+            storage.0.put_if_absent(&file.path(), Bytes::new()).await.unwrap();
+        }
+        let (knowledge, marks) = (Knowledge::default(), Marks::default());
+        for (held, findings, listings) in [(50, 1, 1), (0, 0, 1)] {
+            let held = files.iter().take(held).copied();
+            let checked = compare(&storage, &Listed::new(), &knowledge, &marks, held).await;
+            let found = checked.unwrap().findings;
+            assert_eq!(found.len(), findings, "{found:?}");
+            assert_eq!(storage.1.load(Ordering::Relaxed), listings);
+        }
+    }
 }
