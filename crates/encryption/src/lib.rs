@@ -21,6 +21,7 @@ mod key_file;
 mod keyring;
 mod read;
 mod record;
+mod remembered;
 mod service;
 mod services;
 mod storage;

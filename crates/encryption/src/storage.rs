@@ -7,21 +7,17 @@ use crate::header::{Beginning, FileHeader, HEADER_BYTES, beginning};
 use crate::keyring::{KeyRing, RingKey};
 use crate::read::EncryptedRead;
 use crate::record::{DIRECTORY, KeyName, is_plain};
+use crate::remembered::Remembered;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use stele_storage::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError};
 use stele_types::TableId;
-use xxhash_rust::xxh3::xxh3_64;
 
 const HEADER: u64 = HEADER_BYTES as u64;
-
-/// Paths of which is remembered whether their file is encrypted: 1.5 MB.
-const REMEMBERED_MAX: usize = 65_536;
 
 /// Beginnings of files that a listing reads concurrently.
 const READ_CONCURRENTLY: usize = 16;
@@ -32,9 +28,7 @@ pub struct EncryptedStorage {
     keys: Arc<KeyRing>,
     /// No file is from before encryption.
     is_uniform: bool,
-    /// Whether files are encrypted, by the hash of their paths. A wrong length in a listing is all that a collision of two hashes
-    /// could cause.
-    remembered: Mutex<HashMap<u64, bool>>,
+    remembered: Mutex<Remembered>,
 }
 
 impl EncryptedStorage {
@@ -110,19 +104,14 @@ impl EncryptedStorage {
     }
 
     fn remember(&self, path: &str, is_encrypted: bool) {
-        if self.is_uniform {
-            return;
+        if !self.is_uniform {
+            self.remembered.lock().insert(path, is_encrypted);
         }
-        let mut remembered = self.remembered.lock();
-        if remembered.len() >= REMEMBERED_MAX {
-            remembered.clear();
-        }
-        remembered.insert(xxh3_64(path.as_bytes()), is_encrypted);
     }
 
     fn forget(&self, path: &str) {
         if !self.is_uniform {
-            self.remembered.lock().remove(&xxh3_64(path.as_bytes()));
+            self.remembered.lock().remove(path);
         }
     }
 
@@ -132,11 +121,12 @@ impl EncryptedStorage {
         if len == 0 || is_plain(&path) {
             return Ok(FileInfo { path, len });
         }
-        let known = self.remembered.lock().get(&xxh3_64(path.as_bytes())).copied();
+        let known = self.remembered.lock().get(&path);
         let is_encrypted = match known {
             _ if self.is_uniform => true,
             Some(known) => known,
-            None => match self.below.open(&path).await {
+            // The header alone: a cache of an object store would fetch and keep a chunk of the file.
+            None => match self.below.open_known(&path, len, 0..HEADER).await {
                 Ok(file) => match read_beginning(&*file).await {
                     Ok(beginning) => {
                         let is_encrypted = beginning != Beginning::Plain;
@@ -244,6 +234,7 @@ impl Storage for EncryptedStorage {
             }
             return Ok(files);
         }
+        self.remembered.lock().keep_listed(prefix, &files);
         let shown = files.into_iter().map(|file| self.with_content_len(file));
         futures::stream::iter(shown)
             .buffered(READ_CONCURRENTLY)

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{KeyFile, KeyService, SystemRandom};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use stele_env::tokio_env::TokioRuntime;
 use stele_storage::faulty::FaultyStorage;
 use stele_storage::local::LocalStorage;
@@ -214,6 +215,80 @@ async fn files_from_before_encryption_are_read() {
             assert_eq!(lens, [200, 5, 20]);
         }
     }
+}
+
+/// Counts the files that are opened, with and without a known range.
+struct Opening(Arc<MemoryStorage>, [AtomicUsize; 2]);
+
+#[async_trait]
+impl Storage for Opening {
+    async fn create(&self, path: &str) -> Result<Box<dyn AppendFile>> {
+        self.0.create(path).await
+    }
+
+    async fn open(&self, path: &str) -> Result<Arc<dyn ReadFile>> {
+        self.1[0].fetch_add(1, Ordering::Relaxed);
+        self.0.open(path).await
+    }
+
+    async fn open_known(&self, path: &str, len: u64, first: Range<u64>) -> Result<Arc<dyn ReadFile>> {
+        assert_eq!(first, 0..HEADER);
+        self.1[1].fetch_add(1, Ordering::Relaxed);
+        self.0.open_known(path, len, first).await
+    }
+
+    async fn put_if_absent(&self, path: &str, content: Bytes) -> Result<()> {
+        self.0.put_if_absent(path, content).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        self.0.list(prefix).await
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        self.0.delete(path).await
+    }
+
+    async fn sync_file(&self, path: &str) -> Result<()> {
+        self.0.sync_file(path).await
+    }
+
+    async fn free_bytes(&self) -> Result<Option<u64>> {
+        self.0.free_bytes().await
+    }
+}
+
+/// Tests remember 100 files.
+#[tokio::test]
+async fn a_listing_reads_the_beginnings_of_files_that_are_not_remembered() {
+    let memory = MemoryStorage::new();
+    for number in 0..150 {
+        let path = format!("sst/{number:03}.sst");
+        memory.put_if_absent(&path, content(100).into()).await.unwrap();
+    }
+    let below = Arc::new(Opening(memory.clone(), Default::default()));
+    let storage = over(below.clone()).await;
+    below.1[0].store(0, Ordering::Relaxed);
+    for expected in [150, 50, 50] {
+        let listed = storage.list("sst/").await.unwrap();
+        assert!(listed.len() == 150 && listed.iter().all(|file| file.len == 100));
+        let opened = [0, 1].map(|known| below.1[known].swap(0, Ordering::Relaxed));
+        assert_eq!(opened, [0, expected]);
+    }
+    // Another server deletes some of those that are remembered, and makes an encrypted one.
+    for file in &memory.list("sst/").await.unwrap()[..80] {
+        memory.delete(&file.path).await.unwrap();
+    }
+    write(&over(memory).await, "sst/999.sst", None).await;
+    for expected in [51, 0] {
+        assert_eq!(storage.list("sst/").await.unwrap().len(), 71);
+        assert_eq!(below.1[1].swap(0, Ordering::Relaxed), expected);
+    }
+    // Its own new files are remembered, and a listing of a part forgets nothing.
+    write(&storage, "sst/998.sst", None).await;
+    assert_eq!(storage.list("sst/99").await.unwrap().len(), 2);
+    assert_eq!(storage.list("sst/").await.unwrap().len(), 72);
+    assert_eq!(below.1[1].load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
