@@ -12,6 +12,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use hdfs_native::file::{FileReader, FileWriter};
 use hdfs_native::{Client, WriteOptions};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::Duration;
 use stele_env::Env;
@@ -40,6 +41,9 @@ const LIMIT_PER_MIB: Duration = Duration::from_secs(1);
 
 /// Attempts at writing the file of a put.
 const PUT_ATTEMPTS: u32 = 5;
+
+/// Times that the directory of a put may go before its rename.
+const DIRECTORIES_LEFT_MAX: usize = 8;
 
 /// Directories listed concurrently.
 const LISTS_CONCURRENT: usize = 16;
@@ -335,6 +339,22 @@ impl Cluster {
         }
     }
 
+    /// Removes directories of one tablet or one snapshot that these files were in, if they are empty: each takes space in the NameNode,
+    /// and tablets come and go.
+    pub(crate) async fn leave(&self, keys: &[String]) {
+        let directories: BTreeSet<&str> = keys.iter().filter_map(|key| own_directory(key)).collect();
+        for directory in directories {
+            assert!(
+                directory.contains('/'),
+                "neither the root nor the directory of all tablets is removed"
+            );
+            let path = self.absolute(directory);
+            self.metrics.deletes.inc();
+            // Refused when it is not empty. Another failure leaves it there, which does no harm.
+            let _ = self.limited(CALL_LIMIT, self.client.delete(&path, false)).await;
+        }
+    }
+
     /// Gives a file a free name. A caller that retries it must consider the possible effect of an earlier attempt.
     pub(crate) async fn rename(&self, from: &str, to: &str) -> std::result::Result<(), Fault> {
         assert_ne!(from, to, "a rename changes the name");
@@ -450,10 +470,17 @@ impl Cluster {
         if let Some((directory, _)) = key.rsplit_once('/') {
             self.make_directory(directory).await?;
         }
-        let (mut failed, mut unknown) = (0, false);
+        let (mut failed, mut unknown, mut left) = (0, false, 0..DIRECTORIES_LEFT_MAX);
         loop {
             let fault = match self.rename(unfinished, key).await {
                 Ok(()) => return Ok(()),
+                // Somebody has left the directory since it was made, and removed it.
+                Err(Fault::NotFound) if !unknown && left.next().is_some() && self.status(unfinished).await.is_ok() => {
+                    if let Some((directory, _)) = key.rsplit_once('/') {
+                        self.make_directory(directory).await?;
+                    }
+                    continue;
+                }
                 // The NameNode checks the source first, and it still exists: no attempt of ours created this.
                 Err(Fault::AlreadyExists) => return Err(Fault::AlreadyExists.on(key, "put")),
                 Err(Fault::NotFound) if unknown => return self.was_put(key, content).await,
@@ -504,6 +531,17 @@ fn limit_of(limit: Duration, bytes: usize) -> Duration {
     limit + LIMIT_PER_MIB * u32::try_from(bytes >> 20).unwrap_or(u32::MAX)
 }
 
+/// The directory of a file, if that belongs to one tablet or one snapshot alone.
+fn own_directory(key: &str) -> Option<&str> {
+    let (directory, _) = key.rsplit_once('/')?;
+    debug_assert!(
+        key.len() > directory.len(),
+        "a file has a longer key than its directory"
+    );
+    let (of, name) = directory.split_once('/')?;
+    (["tablets", "snapshots"].contains(&of) && !name.contains('/')).then_some(directory)
+}
+
 #[async_trait]
 impl Records for Cluster {
     async fn records(&self) -> Result<Vec<String>> {
@@ -528,5 +566,26 @@ impl Records for Cluster {
             self.delete(key, false).await?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_directories_of_one_tablet_or_snapshot_are_left() {
+        assert_eq!(own_directory("tablets/0007/manifest-1"), Some("tablets/0007"));
+        assert_eq!(own_directory("snapshots/0007/part-1"), Some("snapshots/0007"));
+        for other in [
+            "sst/1.sst",
+            "tablets/x",
+            "log/0000/1.log",
+            "FORMAT",
+            "a/tablets/1/m",
+            "tablets/1/2/m",
+        ] {
+            assert_eq!(own_directory(other), None, "{other}");
+        }
     }
 }

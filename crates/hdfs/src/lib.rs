@@ -231,6 +231,20 @@ impl Storage for HdfsStorage {
         }
     }
 
+    /// Also removes directories that this leaves empty. Tablets and snapshots are deleted by this call, and single manifests, whose
+    /// directories stay, by others.
+    async fn delete_all(&self, paths: &[String]) -> Result<()> {
+        for path in paths {
+            self.delete(path).await?;
+        }
+        self.shared.cluster.leave(paths).await;
+        Ok(())
+    }
+
+    async fn discard_all(&self, paths: &[String]) -> Result<()> {
+        self.delete_all(paths).await
+    }
+
     /// Does nothing: files that readers see were closed by their writer or copied by an owner, and both sync.
     async fn sync_file(&self, path: &str) -> Result<()> {
         self.shared.fence.check(path)

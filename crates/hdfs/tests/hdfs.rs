@@ -128,6 +128,48 @@ async fn members_create_and_delete_files_of_each_other() {
     one.put_if_absent(manifest, Bytes::new()).await.expect("members go on");
 }
 
+/// Each entry takes space in the NameNode for ever.
+#[tokio::test]
+async fn directories_go_with_their_tablets_and_snapshots() {
+    let Some(name_node) = name_node() else { return };
+    let env = TokioRuntime::current();
+    let address = address(&name_node, &fresh(&env));
+    let share = || HdfsStorage::share(&address, env.clone(), None, HdfsMetrics::default());
+    let (one, two) = (share().await.expect("share"), share().await.expect("share"));
+    let put =
+        |member: Arc<HdfsStorage>, path: String| async move { member.put_if_absent(&path, Bytes::from("x")).await };
+    for number in 0..5 {
+        let paths = [1, 2].map(|n| format!("tablets/{number}/manifest-{n}"));
+        let part = format!("snapshots/{number}/part-1");
+        for path in paths.iter().chain([&part]) {
+            put(one.clone(), path.clone()).await.expect("put");
+        }
+        two.delete_all(&paths[..1]).await.expect("delete");
+        assert_eq!(one.list(&format!("tablets/{number}/")).await.expect("list").len(), 1);
+        two.discard_all(&paths).await.expect("delete");
+        two.delete_all(&[part]).await.expect("delete");
+    }
+    for directory in ["tablets", "snapshots"] {
+        let left = HdfsStorage::any_key(&address.below(directory), env.clone()).await;
+        assert_eq!(left.expect("a list"), None);
+    }
+    // A put does not fail because its directory goes before its rename.
+    for number in 0..30 {
+        let leaving = async {
+            let gone = [format!("tablets/{number}/manifest-1")];
+            loop {
+                one.delete_all(&gone).await.expect("delete");
+                env.sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::select! {
+            put = put(two.clone(), format!("tablets/{number}/manifest-2")) => put.expect("put"),
+            () = leaving => unreachable!("it ends with the put"),
+        }
+    }
+    assert_eq!(one.list("tablets/").await.expect("list").len(), 30);
+}
+
 #[tokio::test]
 async fn an_old_owner_makes_no_new_file_and_learns_of_it_when_idle() {
     let Some(name_node) = name_node() else { return };
