@@ -1,8 +1,8 @@
-//! Attempts to open tablets that failed: when the next one is made, and which servers are unable to.
+//! Failed attempts to open tablets: pauses between them, and servers that are unable to.
 //!
 //! The owner of a tablet is asked again after a pause that doubles. The pause stays short after an error that may pass: storage that
-//! was away comes back for all tablets at one moment, and rows wait for them. An error that does not pass, such as a file that a
-//! version of the program does not know, meets the same tablet for hours.
+//! was away comes back for all tablets at one moment, and rows wait for them. Another error meets the same tablet for hours: say that of a
+//! file that a version of the program does not know.
 //!
 //! A server is *unable* to open a tablet if it had [`LASTING`] errors in a row that do not pass. Another one is tried then.
 
@@ -29,7 +29,9 @@ pub struct Attempts(BTreeMap<TabletId, Failed>);
 /// Those of one tablet.
 #[derive(Clone, Debug, Default)]
 struct Failed {
-    /// In a row, by all owners.
+    /// The server that was asked last.
+    server: Option<ServerId>,
+    /// In a row, by this server.
     count: u32,
     /// No attempt is made before.
     next: Duration,
@@ -47,6 +49,9 @@ impl Attempts {
             true => PAUSE_MAX,
             false => PASSING_PAUSE_MAX,
         };
+        if failed.server.replace(server) != Some(server) {
+            failed.count = 0;
+        }
         let doubled = PAUSE_MIN.saturating_mul(1 << failed.count.min(16));
         failed.count = failed.count.saturating_add(1);
         failed.next = now + doubled.min(longest);
@@ -79,14 +84,14 @@ impl Attempts {
         self.0.retain(|tablet, _| is_known(*tablet));
     }
 
-    /// The attempts to open a tablet, for a decision.
-    pub fn of(&self, tablet: TabletId, now: Duration) -> Attempted {
+    /// The attempts to open a tablet, for a decision. The pauses of another server than its owner are none of its owner's.
+    pub fn of(&self, tablet: TabletId, owner: Option<ServerId>, now: Duration) -> Attempted {
         let Some(failed) = self.0.get(&tablet) else {
             return Attempted::default();
         };
         let unable = failed.lasting.iter().filter(|(_, errors)| is_unable(**errors, now));
         Attempted {
-            waits: now < failed.next,
+            waits: now < failed.next && failed.server == owner,
             unable: unable.map(|(server, _)| *server).collect(),
         }
     }
@@ -107,7 +112,7 @@ impl Attempts {
     }
 }
 
-/// Whether a server with so many lasting errors, the last one then, is unable to open the tablet now.
+/// Whether a server with this count of lasting errors, the last one then, is unable to open the tablet now.
 fn is_unable((count, last): (u32, Duration), now: Duration) -> bool {
     count >= LASTING && now.saturating_sub(last) < UNABLE_FOR
 }
@@ -135,7 +140,9 @@ mod tests {
         for _ in 0..count {
             attempts.failed(TABLET, ONE, (kind, "planted"), now);
             let next = attempts.next_due(now).expect("it waits");
-            assert!(attempts.of(TABLET, now).waits && !attempts.of(TABLET, next).waits);
+            let waits = |at, server| attempts.of(TABLET, Some(server), at).waits;
+            assert!(waits(now, ONE) && !waits(next, ONE));
+            assert!(!waits(now, ServerId(2)), "it has not been asked");
             pauses.push((next - now).as_millis());
             now = next;
         }
@@ -160,16 +167,16 @@ mod tests {
         }
         fail(&mut attempts, ONE, ErrorKind::Corruption);
         fail(&mut attempts, ServerId(2), ErrorKind::Unimplemented);
-        assert_eq!(attempts.of(TABLET, LATER).unable, BTreeSet::new());
+        assert_eq!(attempts.of(TABLET, Some(ONE), LATER).unable, BTreeSet::new());
         fail(&mut attempts, ONE, ErrorKind::Corruption);
-        let unable = |attempts: &Attempts, at| attempts.of(TABLET, at).unable;
+        let unable = |attempts: &Attempts, at| attempts.of(TABLET, Some(ONE), at).unable;
         assert_eq!(unable(&attempts, LATER), BTreeSet::from([ONE]));
         assert_eq!(unable(&attempts, LATER + UNABLE_FOR), BTreeSet::new());
         fail(&mut attempts, ONE, ErrorKind::Unavailable);
         assert_eq!(unable(&attempts, LATER), BTreeSet::new(), "it failed in another way");
         assert_eq!(attempts.errors(), BTreeMap::from([(TABLET, "planted".to_owned())]));
         attempts.opened(TABLET, ServerId(2), LATER);
-        assert_eq!(attempts.of(TABLET, LATER), Attempted::default());
+        assert_eq!(attempts.of(TABLET, Some(ONE), LATER), Attempted::default());
         assert_eq!((attempts.next_due(LATER), attempts.errors()), (None, BTreeMap::new()));
     }
 
@@ -184,9 +191,9 @@ mod tests {
             waits: false,
             unable: BTreeSet::from([ONE]),
         };
-        assert_eq!(attempts.of(TABLET, LATER), expected);
+        assert_eq!(attempts.of(TABLET, Some(ONE), LATER), expected);
         assert_eq!((attempts.next_due(LATER), attempts.errors()), (None, BTreeMap::new()));
         attempts.opened(TABLET, ONE, LATER);
-        assert_eq!(attempts.of(TABLET, LATER), Attempted::default());
+        assert_eq!(attempts.of(TABLET, Some(ONE), LATER), Attempted::default());
     }
 }

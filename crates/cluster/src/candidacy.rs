@@ -21,10 +21,10 @@ use stele_peer::Probe;
 const PAUSE: Duration = Duration::from_millis(200);
 /// Pause of a server whose term did not begin: another may be able to lead, and is elected meanwhile.
 const FAILED_PAUSE: Duration = Duration::from_secs(3);
-/// Pause between two looks of a server that stands aside. Others that wait for the place have it within a second.
+/// Pause between two checks of a server that stands aside. Others that wait for the place have it within a second.
 const ASIDE_PAUSE: Duration = Duration::from_secs(3);
-/// Looks in a row that find no leader, after which nobody else can lead: twelve seconds, longer than a failed term and an election.
-const VACANT_LOOKS: u32 = 4;
+/// Checks in a row that find no leader, after which nobody else can lead: twelve seconds, longer than a failed term and an election.
+const VACANT_CHECKS: u32 = 4;
 
 /// How a server comes to its next candidacy.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +96,8 @@ async fn until_elected(
         };
         match outcome {
             Ok(leadership) => {
-                let patience = match is_last_resort {
+                // It may have waited for the place for long, and reach others by now.
+                let patience = match is_last_resort && !reaches_half(local).await {
                     true => Patience::of_last_resort(current.ttl()),
                     false => Patience::of_session(current.ttl()),
                 };
@@ -126,7 +127,7 @@ async fn stand_aside(local: &Local, coord: &dyn Coord) -> bool {
             Ok(None) => vacant + 1,
             Ok(Some(_)) | Err(_) => 0,
         };
-        if vacant >= VACANT_LOOKS {
+        if vacant >= VACANT_CHECKS {
             return false;
         }
     }

@@ -157,9 +157,9 @@ impl Leader {
 
     async fn round(self: &Arc<Self>, members_changed: bool) {
         // Reports first: the catalog must be at least as new.
-        let reports = self.gather().await;
+        let (reports, answering) = self.gather().await;
         let now = self.local.env.now();
-        if !self.may_decide(&reports, now) || (!members_changed && self.is_calm(&reports, now)) {
+        if !self.may_decide(&reports, &answering, now) || (!members_changed && self.is_calm(&reports, now)) {
             return;
         }
         // Before the catalog, too: a tablet that is not coming any more has its record.
@@ -198,12 +198,18 @@ impl Leader {
     }
 
     /// Whether enough servers are reached for a decision. Ends the term if they were too few for too long.
-    fn may_decide(&self, reports: &BTreeMap<ServerId, Arc<ServerReport>>, now: Duration) -> bool {
+    fn may_decide(
+        &self,
+        reports: &BTreeMap<ServerId, Arc<ServerReport>>,
+        answering: &BTreeSet<ServerId>,
+        now: Duration,
+    ) -> bool {
         let (own, members) = (self.local.peers.own(), self.local.members.view());
         let others = members.servers.keys().filter(|server| **server != own);
+        // One that is too busy for a report is reached all the same.
         let is_reached = |server: &&ServerId| {
-            let report = reports.get(*server);
-            report.is_some_and(|report| report.unreached != Some(own))
+            let unreached = reports.get(*server).and_then(|report| report.unreached);
+            answering.contains(*server) && unreached != Some(own)
         };
         let (all, reached) = (others.clone().count(), others.filter(is_reached).count());
         let mut reach = self.reach.lock();
@@ -257,7 +263,8 @@ impl Leader {
     }
 
     /// Asks every server for its report; searches for evidence about those that do not answer.
-    async fn gather(self: &Arc<Self>) -> BTreeMap<ServerId, Arc<ServerReport>> {
+    /// The reports of this round, and the servers that answer.
+    async fn gather(self: &Arc<Self>) -> (BTreeMap<ServerId, Arc<ServerReport>>, BTreeSet<ServerId>) {
         let members = self.local.members.view();
         let known = self.reports();
         let asked = members.servers.keys().map(|server| {
@@ -266,19 +273,22 @@ impl Leader {
                 match self.report_of(*server, known).await {
                     Ok(report) => {
                         self.suspicions.lock().answered(*server);
-                        Some((*server, report))
+                        (*server, Some(report), true)
                     }
                     Err(error) => {
                         tracing::debug!(%server, %error, "no report of a server");
-                        self.investigate(*server).await;
-                        None
+                        (*server, None, self.investigate(*server).await)
                     }
                 }
             }
         });
-        let reports: BTreeMap<_, _> = futures::future::join_all(asked).await.into_iter().flatten().collect();
+        let (mut reports, mut answering) = (BTreeMap::new(), BTreeSet::new());
+        for (server, report, answers) in futures::future::join_all(asked).await {
+            reports.extend(report.map(|report| (server, report)));
+            answering.extend(answers.then_some(server));
+        }
         *self.reports.lock() = reports.clone();
-        reports
+        (reports, answering)
     }
 
     /// The report of a server with all tablets, of which `known` is the one before.
@@ -295,8 +305,10 @@ impl Leader {
         Ok(Arc::new(report))
     }
 
-    async fn investigate(&self, suspect: ServerId) {
-        match self.local.peers.probe(suspect).await {
+    /// Whether a server answers. If its process is gone, others are asked, too.
+    async fn investigate(&self, suspect: ServerId) -> bool {
+        let probe = self.local.peers.probe(suspect).await;
+        match probe {
             Probe::Answered => self.suspicions.lock().answered(suspect),
             Probe::Silent => {}
             Probe::Gone => {
@@ -309,6 +321,7 @@ impl Leader {
                 }
             }
         }
+        probe == Probe::Answered
     }
 
     /// Tells servers the outcome of replacements that a former leader began, or whose preparation got no answer. Only this

@@ -1,6 +1,6 @@
 //! The end of the candidacy of a server that is about to stop.
 //!
-//! It leads no more, and is not elected again. Another server leads at once, and need not find the process of this one gone.
+//! It leads no more, and is not elected again. Another server leads immediately, and need not find the process of this one gone.
 
 use tokio::sync::watch;
 

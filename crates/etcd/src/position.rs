@@ -26,14 +26,14 @@ impl Position {
         }
     }
 
-    /// A new connection begins; the revision to begin with.
+    /// A new connection begins; the revision to begin with. It is one that etcd has: a watch of the future is told no progress.
     pub(crate) fn reconnect(&mut self) -> i64 {
         self.again = self.told;
         assert!(
             self.next > 0,
             "a watch never begins at etcd's \"from now on\", which is zero"
         );
-        self.next
+        (self.next - 1).max(1)
     }
 
     /// Takes the next event; whether it is new.
@@ -67,12 +67,12 @@ mod tests {
     #[test]
     fn complete_revisions_are_not_told_again() {
         let mut position = Position::after(10);
-        assert_eq!(position.reconnect(), 11);
+        assert_eq!(position.reconnect(), 10);
         for revision in [12, 12, 15] {
             assert!(position.is_new(revision));
         }
         position.complete(15);
-        assert_eq!(position.reconnect(), 16);
+        assert_eq!(position.reconnect(), 15);
         assert!(!position.is_new(15));
         assert!(position.is_new(16));
     }
@@ -84,9 +84,9 @@ mod tests {
             assert!(position.is_new(revision));
         }
         // The connection ends before the next piece, twice.
-        assert_eq!(position.reconnect(), 12);
-        assert!(!position.is_new(12));
-        assert_eq!(position.reconnect(), 12);
+        assert_eq!(position.reconnect(), 11);
+        assert!(!position.is_new(11) && !position.is_new(12));
+        assert_eq!(position.reconnect(), 11);
         let told: Vec<bool> = [12, 12, 12, 13].map(|revision| position.is_new(revision)).into();
         assert_eq!(told, [false, false, true, true]);
     }

@@ -475,7 +475,7 @@ impl Cluster {
             let fault = match self.rename(unfinished, key).await {
                 Ok(()) => return Ok(()),
                 // Somebody has left the directory since it was made, and removed it.
-                Err(Fault::NotFound) if !unknown && left.next().is_some() && self.status(unfinished).await.is_ok() => {
+                Err(Fault::NotFound) if left.next().is_some() && self.status(unfinished).await.is_ok() => {
                     if let Some((directory, _)) = key.rsplit_once('/') {
                         self.make_directory(directory).await?;
                     }

@@ -77,10 +77,13 @@ fn is_busy(answer: &Answer) -> bool {
     answer.status.is_server_error() || [412, 429, 472, 473].contains(&answer.status.as_u16())
 }
 
-/// Whether another key has encrypted the ciphertext. It may be of a version that this one has not reached.
+/// Whether another key has encrypted the ciphertext. A version that is too new is no sign of that: a replica may be behind.
 fn is_refused(answer: &Answer) -> bool {
     let failure: Failure = serde_json::from_slice(&answer.body).unwrap_or_default();
-    let tells = |error: &String| error.contains("authentication failed") || error.contains("invalid ciphertext");
+    let tells = |error: &String| {
+        let is_invalid = error.contains("invalid ciphertext") && !error.contains("too new");
+        error.contains("authentication failed") || is_invalid
+    };
     answer.status.as_u16() == 400 && failure.errors.iter().any(tells)
 }
 

@@ -10,7 +10,7 @@
 //!   for requests that are being refused.
 //! * At most one reservation in the whole pool has the overdraft.
 //! * A caller that waits holds no reservation of the consumer that it waits for ([`Consumer::reserve`] takes none). A bulk
-//!   load is the exception: it holds blocks of its files, so it gives up after some seconds.
+//!   load, which holds blocks of its files, does not wait here: it tries again for some seconds.
 //! * Waiters of a consumer are served in order of arrival, except for those that [`shares`] lets leave the queue.
 //!
 //! Caches and memtables are not reserved piece by piece. The governor divides the rest of the budget among them, and

@@ -179,10 +179,10 @@ impl Lifecycle {
                 return;
             }
         };
-        for file in left {
-            if let Err(error) = storage.delete(&file.path).await {
-                tracing::warn!(path = file.path, %error, "manifest left over");
-            }
+        let paths: Vec<String> = left.into_iter().map(|file| file.path).collect();
+        // Together: storage may remove their directory with them.
+        if let Err(error) = storage.delete_all(&paths).await {
+            tracing::warn!(%tablet, %error, "manifests left over");
         }
     }
 

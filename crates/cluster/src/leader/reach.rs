@@ -13,6 +13,9 @@ use std::time::Duration;
 /// The shortest term of a leader that stands because nobody else does. Others are no better, so a change every few seconds helps nobody.
 const LAST_RESORT_WAIT: Duration = Duration::from_secs(60);
 
+/// The least time beyond a session for which a leader may be cut off: a few rounds in which servers do not answer.
+const WAIT_MIN: Duration = Duration::from_secs(5);
+
 /// How long a leader may be cut off.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
@@ -22,11 +25,11 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Of most leaders, where sessions live for `ttl`. Longer than that by half: servers that die together have sessions for so long, and
-    /// the coordinator may notice the end of one a second or two late. They are no reason to change the leader.
+    /// Of most leaders, where sessions live for `ttl`. Longer than that by half, or five seconds: servers that die together have sessions
+    /// for so long, and the coordinator may end one late. They are no reason to change the leader.
     pub(crate) fn of_session(ttl: Duration) -> Patience {
         Patience {
-            wait: ttl + ttl / 2,
+            wait: longer(ttl),
             is_last_resort: false,
         }
     }
@@ -34,10 +37,14 @@ impl Patience {
     /// Of a leader that reaches too few servers from the beginning, as no other one leads.
     pub(crate) fn of_last_resort(ttl: Duration) -> Patience {
         Patience {
-            wait: LAST_RESORT_WAIT.max(ttl + ttl / 2),
+            wait: LAST_RESORT_WAIT.max(longer(ttl)),
             is_last_resort: true,
         }
     }
+}
+
+fn longer(ttl: Duration) -> Duration {
+    ttl.saturating_add(WAIT_MIN.max(ttl / 2))
 }
 
 /// The state of a leader.
@@ -65,7 +72,7 @@ impl Reach {
         Reach { patience, since: None }
     }
 
-    /// Notes that a round has reached so many of so many servers.
+    /// Notes that a round has reached this many of all servers.
     pub(crate) fn note(&mut self, (reached, servers): (usize, usize), now: Duration) -> Reached {
         if 2 * reached >= servers {
             self.since = None;
@@ -118,5 +125,9 @@ mod tests {
         assert_eq!(last.note((1, 3), at(0)), Reached::Few);
         assert_eq!(last.note((1, 3), at(59)), Reached::Few);
         assert_eq!(last.note((1, 3), at(60)), Reached::FewForLong);
+        let mut short = Reach::new(Patience::of_session(Duration::from_secs(2)));
+        assert_eq!(short.note((1, 3), at(0)), Reached::Few);
+        assert_eq!(short.note((1, 3), at(6)), Reached::Few);
+        assert_eq!(short.note((1, 3), at(7)), Reached::FewForLong);
     }
 }

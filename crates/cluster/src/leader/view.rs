@@ -132,7 +132,7 @@ impl Observed {
             requests: known.requests,
             unchanged_for: now.saturating_sub(known.since),
             assignment: tablet.assignment.clone(),
-            attempts: self.attempts.of(tablet.id, now),
+            attempts: self.attempts.of(tablet.id, owner.map(|owner| owner.server), now),
         }
     }
 }

@@ -15,12 +15,12 @@ use stele_env::PlantedBug;
 /// Servers of a cluster: of five, three are left that reach each other.
 const NODES: usize = 5;
 const TABLETS: usize = 20;
-/// Longest time from the death of a server until its tablets are served: a session and a half until the leader gives up, an election,
-/// and a few rounds of which each waits three seconds for the former leader.
+/// Longest time from the death of a server until its tablets are served. The leader gives up after a session and a half. Then there is an
+/// election, and a few rounds wait three seconds each for the former leader.
 const FAILOVER_MAX: Duration = Duration::from_secs(45);
 /// Longest wait for the status: a leader that is cut off does not answer.
 const STATUS_WAIT: Duration = Duration::from_secs(1);
-/// Pause between two looks.
+/// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Longest time between the cut and the death.
 const BEFORE_MS_MAX: u64 = 20_000;

@@ -15,7 +15,7 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(30);
 
 /// Gauges of memory by purpose, and their names here.
-const KNOWN: [(&str, &str); 12] = [
+const KNOWN: [(&str, &str); 13] = [
     ("stele_memtable_bytes", "memtables"),
     (r#"stele_memory_reserved_bytes{of="spare"}"#, "spare"),
     ("stele_block_cache_bytes", "blocks"),
