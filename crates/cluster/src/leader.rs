@@ -20,7 +20,7 @@ use crate::roots::LogRoots;
 use futures::future::{BoxFuture, Shared};
 use orders::Orders;
 use parking_lot::Mutex;
-use reach::{Reach, Reached};
+use reach::{Count, Reach, Reached};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -206,19 +206,26 @@ impl Leader {
     ) -> bool {
         let (own, members) = (self.local.peers.own(), self.local.members.view());
         let others = members.servers.keys().filter(|server| **server != own);
-        // One that is too busy for a report is reached all the same.
-        let is_reached = |server: &&ServerId| {
-            let unreached = reports.get(*server).and_then(|report| report.unreached);
-            answering.contains(*server) && unreached != Some(own)
+        let all = others.clone().count() + 1;
+        let reaches_leader = |server: &ServerId| {
+            let unreached = reports.get(server).and_then(|report| report.unreached);
+            unreached != Some(own)
         };
-        let (all, reached) = (others.clone().count(), others.filter(is_reached).count());
+        let others: Vec<ServerId> = others.copied().filter(reaches_leader).collect();
+        let reported = others.iter().filter(|server| reports.contains_key(server)).count();
+        let answered = others.iter().filter(|server| answering.contains(server)).count();
         let mut reach = self.reach.lock();
-        match reach.note((reached + 1, all + 1), now) {
+        let count = Count {
+            reported: reported + 1,
+            answered: answered + 1,
+            servers: all,
+        };
+        match reach.note(count, now) {
             Reached::Enough => return true,
             Reached::FewForLong if !self.local.env.planted(PlantedBug::LeadAlone) => self.cut_off.notify_one(),
             Reached::Few | Reached::FewForLong => {}
         }
-        tracing::debug!(reached, all, "too few of the other servers are reached");
+        tracing::debug!(reported, answered, all, "too few of the other servers are reached");
         reach.is_last_resort()
     }
 

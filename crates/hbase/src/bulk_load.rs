@@ -45,7 +45,7 @@ const FILES_MAX: usize = 1_000;
 /// Bytes that the files of a call are read ahead together, as far as pieces of a useful size allow.
 const AHEAD_BYTES: usize = 8 << 20;
 
-/// Memory of one file that is read, about: its index, a block, and a piece that is read ahead.
+/// Memory of one file that is read, about: its index, a block, and the least piece that is read ahead.
 const FILE_BYTES: usize = 256 << 10;
 
 /// Serves `PrepareBulkLoad`.
@@ -144,7 +144,7 @@ async fn load_files(
 
 /// Memory of the blocks of the files of a call. The blocks of very many files would wait for each other.
 fn memory(shared: &Context, files: usize) -> BlockMemory {
-    match files.saturating_mul(FILE_BYTES) <= shared.requests.limit() / 8 {
+    match files.saturating_mul(FILE_BYTES).saturating_add(AHEAD_BYTES) <= shared.requests.limit() / 8 {
         true => BlockMemory::waiting(&shared.requests, &shared.env),
         false => BlockMemory::now(&shared.requests),
     }

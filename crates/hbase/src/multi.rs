@@ -39,6 +39,9 @@ use stele_wire::messages::{
 /// Memory of a read.
 const READ_BYTES: usize = BATCH_BYTES / 2;
 
+/// Reads for which a batch keeps that memory while others wait for some.
+const READS_KEPT: u32 = 256;
+
 /// Actions of a call at most: a client that sends more must split its batch.
 const ACTIONS_MAX: usize = 1_000_000;
 
@@ -84,6 +87,7 @@ pub(crate) async fn multi(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
                     search: FamilySearch::default(),
                     units: 0,
                     memory: None,
+                    reads: 0,
                 };
                 Ok(part.independent(actions, &mut cells, &mut pace).await?)
             }
@@ -288,6 +292,8 @@ struct Part<'a> {
     units: usize,
     /// Memory of the last read, for the next one: thousands of short reads would otherwise queue for it one by one.
     memory: Option<RowMemory>,
+    /// Reads with it.
+    reads: u32,
 }
 
 impl Part<'_> {
@@ -389,12 +395,12 @@ impl Part<'_> {
         if let Some(found) = lookup.try_now(self.shared)? {
             return Ok((found, None));
         }
-        // A long batch gives its memory back when others wait for some.
-        let kept = self.memory.take().filter(|_| self.shared.responses.waiting() == 0);
-        let mut memory = match kept {
+        let keeps = self.reads < READS_KEPT || self.shared.responses.waiting() == 0;
+        let mut memory = match self.memory.take().filter(|_| keeps) {
             Some(memory) => memory,
             None => self.new_memory().await?,
         };
+        self.reads = self.reads.saturating_add(1);
         Ok((lookup.wait(self.shared, &mut memory).await?, Some(memory)))
     }
 
@@ -405,6 +411,7 @@ impl Part<'_> {
             self.results.lacks_memory = true;
             return Err(error.into());
         }
+        self.reads = 0;
         Ok(memory)
     }
 

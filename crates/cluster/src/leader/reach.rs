@@ -1,12 +1,12 @@
 //! Whether a leader reaches the other servers.
 //!
 //! Elections are by leases of the coordinator. A leader that reaches the coordinator and not the servers would lead for ever, and nothing
-//! would be failed over, moved or changed. Such a leader is *cut off*: fewer than half of the servers with a session report to it,
-//! itself counted as one that does. The report of a server that does not reach the leader counts for nothing: calls of clients that go
-//! through it do not arrive.
+//! would be failed over, moved or changed. Such a leader is *cut off*: fewer than half of the servers with a session answer it, itself
+//! counted as one that does. A server that does not reach the leader counts as one that does not answer: calls of clients that go through it
+//! do not arrive.
 //!
-//! A leader that stays cut off ends its term and stands aside (`candidacy`). Meanwhile it decides nothing: it would give the tablets of
-//! a dead server to the few that it reaches.
+//! A leader that stays cut off ends its term and stands aside (`candidacy`). While fewer than half report, it decides nothing: it would
+//! give the tablets of a dead server to those few. A server that answers probes may be too busy for a report, but not for long.
 
 use std::time::Duration;
 
@@ -15,6 +15,9 @@ const LAST_RESORT_WAIT: Duration = Duration::from_secs(60);
 
 /// The least time beyond a session for which a leader may be cut off: a few rounds in which servers do not answer.
 const WAIT_MIN: Duration = Duration::from_secs(5);
+
+/// How long servers may answer probes and send no report. After that the leader counts as cut off from them.
+const BUSY_MAX: Duration = Duration::from_secs(60);
 
 /// How long a leader may be cut off.
 #[derive(Clone, Copy, Debug)]
@@ -50,9 +53,9 @@ fn longer(ttl: Duration) -> Duration {
 /// The state of a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reached {
-    /// It reaches half of the servers or more.
+    /// Half of the servers or more report.
     Enough,
-    /// It is cut off.
+    /// Too few report for a decision.
     Few,
     /// It has been cut off for longer than its patience.
     FewForLong,
@@ -64,19 +67,41 @@ pub(crate) struct Reach {
     patience: Patience,
     /// Since when it is cut off.
     since: Option<Duration>,
+    /// Since when too few servers report.
+    unreported: Option<Duration>,
+}
+
+/// The servers of a round. The leader counts itself as one of each kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Count {
+    pub(crate) reported: usize,
+    /// To a probe at least.
+    pub(crate) answered: usize,
+    /// With a session.
+    pub(crate) servers: usize,
 }
 
 impl Reach {
     /// At the beginning of a term.
     pub(crate) fn new(patience: Patience) -> Reach {
-        Reach { patience, since: None }
+        Reach {
+            patience,
+            since: None,
+            unreported: None,
+        }
     }
 
-    /// Notes that a round has reached this many of all servers.
-    pub(crate) fn note(&mut self, (reached, servers): (usize, usize), now: Duration) -> Reached {
-        if 2 * reached >= servers {
-            self.since = None;
+    /// Notes the outcome of a round.
+    pub(crate) fn note(&mut self, count: Count, now: Duration) -> Reached {
+        let is_half = |some: usize| 2 * some >= count.servers;
+        if is_half(count.reported) {
+            (self.since, self.unreported) = (None, None);
             return Reached::Enough;
+        }
+        let unreported = *self.unreported.get_or_insert(now);
+        if is_half(count.answered) && now.saturating_sub(unreported) < BUSY_MAX {
+            self.since = None;
+            return Reached::Few;
         }
         let since = *self.since.get_or_insert(now);
         match now.saturating_sub(since) >= self.patience.wait {
@@ -100,34 +125,59 @@ mod tests {
         Duration::from_secs(1_000 + seconds)
     }
 
+    /// All that answer report.
+    fn of((reported, servers): (usize, usize)) -> Count {
+        Count {
+            reported,
+            answered: reported,
+            servers,
+        }
+    }
+
+    #[test]
+    fn servers_may_be_too_busy_for_reports_for_a_while() {
+        let mut reach = Reach::new(Patience::of_session(TTL));
+        let busy = Count {
+            reported: 1,
+            answered: 3,
+            servers: 3,
+        };
+        assert_eq!(reach.note(busy, at(0)), Reached::Few, "nothing is decided");
+        assert_eq!(reach.note(busy, at(59)), Reached::Few);
+        assert_eq!(reach.note(of((2, 3)), at(60)), Reached::Enough);
+        assert_eq!(reach.note(busy, at(61)), Reached::Few);
+        assert_eq!(reach.note(busy, at(121)), Reached::Few, "its patience begins");
+        assert_eq!(reach.note(busy, at(136)), Reached::FewForLong);
+    }
+
     #[test]
     fn a_leader_is_cut_off_by_fewer_than_half() {
         let mut reach = Reach::new(Patience::of_session(TTL));
         for half_or_more in [(1, 1), (1, 2), (2, 3), (2, 4), (3, 5)] {
-            assert_eq!(reach.note(half_or_more, at(0)), Reached::Enough, "{half_or_more:?}");
+            assert_eq!(reach.note(of(half_or_more), at(0)), Reached::Enough, "{half_or_more:?}");
         }
         for fewer in [(1, 3), (1, 4), (2, 5), (49, 99)] {
-            assert_eq!(reach.note(fewer, at(0)), Reached::Few, "{fewer:?}");
+            assert_eq!(reach.note(of(fewer), at(0)), Reached::Few, "{fewer:?}");
         }
     }
 
     #[test]
     fn only_a_leader_that_stays_cut_off_ends_its_term() {
         let mut reach = Reach::new(Patience::of_session(TTL));
-        assert_eq!(reach.note((1, 3), at(0)), Reached::Few);
+        assert_eq!(reach.note(of((1, 3)), at(0)), Reached::Few);
         // Two of three died: their sessions end, and the leader is one of one.
-        assert_eq!(reach.note((1, 3), at(12)), Reached::Few);
-        assert_eq!(reach.note((1, 1), at(13)), Reached::Enough);
-        assert_eq!(reach.note((1, 3), at(14)), Reached::Few, "it begins again");
-        assert_eq!(reach.note((1, 3), at(28)), Reached::Few);
-        assert_eq!(reach.note((1, 3), at(29)), Reached::FewForLong);
+        assert_eq!(reach.note(of((1, 3)), at(12)), Reached::Few);
+        assert_eq!(reach.note(of((1, 1)), at(13)), Reached::Enough);
+        assert_eq!(reach.note(of((1, 3)), at(14)), Reached::Few, "it begins again");
+        assert_eq!(reach.note(of((1, 3)), at(28)), Reached::Few);
+        assert_eq!(reach.note(of((1, 3)), at(29)), Reached::FewForLong);
         let mut last = Reach::new(Patience::of_last_resort(TTL));
-        assert_eq!(last.note((1, 3), at(0)), Reached::Few);
-        assert_eq!(last.note((1, 3), at(59)), Reached::Few);
-        assert_eq!(last.note((1, 3), at(60)), Reached::FewForLong);
+        assert_eq!(last.note(of((1, 3)), at(0)), Reached::Few);
+        assert_eq!(last.note(of((1, 3)), at(59)), Reached::Few);
+        assert_eq!(last.note(of((1, 3)), at(60)), Reached::FewForLong);
         let mut short = Reach::new(Patience::of_session(Duration::from_secs(2)));
-        assert_eq!(short.note((1, 3), at(0)), Reached::Few);
-        assert_eq!(short.note((1, 3), at(6)), Reached::Few);
-        assert_eq!(short.note((1, 3), at(7)), Reached::FewForLong);
+        assert_eq!(short.note(of((1, 3)), at(0)), Reached::Few);
+        assert_eq!(short.note(of((1, 3)), at(6)), Reached::Few);
+        assert_eq!(short.note(of((1, 3)), at(7)), Reached::FewForLong);
     }
 }

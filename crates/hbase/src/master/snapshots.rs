@@ -143,14 +143,18 @@ async fn is_done(shared: &Shared, call: &Call, wanted: &SnapshotDescription) -> 
 /// Restores a table that exists and is disabled, or clones the snapshot as a new one.
 async fn restore(shared: &Shared, wanted: SnapshotDescription) -> Outcome<()> {
     let mut named = all_named(shared, &wanted.name).await?;
-    // The table of the request is the one to be made. HBase's shell restores the table that the listing has for the name.
-    narrow(&mut named, |snapshot| is_of_table(snapshot, &wanted));
-    narrow(&mut named, is_of_hbase);
-    let found = only(named, &wanted.name)?.ok_or_else(|| absent(&wanted.name))?;
     let table = match &wanted.table {
-        Some(text) if !text.is_empty() => names::from_text(text.as_bytes())?,
-        _ => found.schema.name.clone(),
+        Some(text) if !text.is_empty() => Some(names::from_text(text.as_bytes())?),
+        _ => None,
     };
+    // A table that is there is to be as its snapshot: HBase's shell names the one that the listing has. Another one is to be made.
+    if table.as_ref().is_some_and(|table| shared.service.schema(table).is_ok()) {
+        narrow(&mut named, |snapshot| is_of_table(snapshot, &wanted));
+    }
+    narrow(&mut named, is_of_hbase);
+    narrow(&mut named, |snapshot| is_of_table(snapshot, &wanted));
+    let found = only(named, &wanted.name)?.ok_or_else(|| absent(&wanted.name))?;
+    let table = table.unwrap_or_else(|| found.schema.name.clone());
     match shared.service.schema(&table) {
         Ok(schema) => {
             check_disabled(&schema)?;
