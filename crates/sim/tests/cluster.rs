@@ -140,10 +140,10 @@ fn bugs_of_clusters_are_found_out() {
     for (name, bug) in PlantedBug::OF_CLUSTERS {
         // A history takes a second, and some bugs show in few: it begins with the first one that did.
         let first = match bug {
-            PlantedBug::SkipLease => 2,
+            PlantedBug::SkipLease => 5,
             PlantedBug::SealNothing => 5,
-            PlantedBug::LeaveStreamsOut => 10,
-            PlantedBug::SealFirst => 434,
+            PlantedBug::LeaveStreamsOut => 55,
+            PlantedBug::SealFirst => 479,
             _ => 0,
         };
         // An assertion of a server counts as well.
