@@ -4,6 +4,7 @@ use crate::support::cluster::Cluster;
 use crate::support::proxy::Proxy;
 use crate::{LONG, commit, connect, put, text};
 use bytes::Bytes;
+use std::time::Duration;
 use stele_coord::{Coord, Txn, Watch, WatchEvent, Write};
 use stele_env::Env;
 use stele_env::tokio_env::TokioRuntime;
@@ -48,6 +49,26 @@ async fn a_watch_continues_after_a_lost_connection() {
     }
     commit(&*watcher, put("w/1", "own")).await;
     assert_eq!(next_value(&env, &mut watch).await, "own");
+    assert_eq!(watch.try_next(), None);
+}
+
+/// A member that has nothing to tell is asked for its progress. Newer versions of etcd tell none to a watch of the future.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_stays_while_nothing_changes() {
+    let Some(cluster) = Cluster::start() else { return };
+    let env = TokioRuntime::current();
+    let proxies = [
+        Proxy::start(cluster.member(0)).await,
+        Proxy::start(cluster.member(1)).await,
+    ];
+    let addresses = format!("{},{}", proxies[0].address(), proxies[1].address());
+    let watcher = connect(&addresses, "quiet").await;
+    let mut watch = watcher.watch("w/").await.unwrap();
+    env.sleep(Duration::from_secs(15)).await;
+    let accepted = proxies.iter().map(Proxy::accepted);
+    assert_eq!(accepted.filter(|count| *count > 0).count(), 1, "a member was left");
+    commit(&*watcher, put("w/1", "later")).await;
+    assert_eq!(next_value(&env, &mut watch).await, "later");
     assert_eq!(watch.try_next(), None);
 }
 

@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -37,6 +38,8 @@ struct Shared {
     held: Mutex<Vec<(Vec<u8>, OwnedWriteHalf)>>,
     /// Connections that never move a byte again.
     frozen: Mutex<Vec<OwnedReadHalf>>,
+    /// Connections that were accepted.
+    accepted: AtomicUsize,
 }
 
 impl Proxy {
@@ -49,6 +52,7 @@ impl Proxy {
         let accepting = tokio::spawn(async move {
             loop {
                 let (client, _) = listener.accept().await.unwrap();
+                of_tasks.accepted.fetch_add(1, Ordering::Relaxed);
                 if *modes.borrow() == Mode::Cut {
                     continue;
                 }
@@ -69,6 +73,11 @@ impl Proxy {
 
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Number of connections so far.
+    pub fn accepted(&self) -> usize {
+        self.shared.accepted.load(Ordering::Relaxed)
     }
 
     /// From now on requests are held back, also those of new connections.
