@@ -31,14 +31,7 @@ async fn a_tablet_is_opened_with_the_schema_of_the_catalog_if_that_is_newer() {
     let changed = tables.update_schema(changed, |_| async {}).await;
     drop(changed.expect("changed"));
     let member = world.follow(2).await;
-    let assignment = Assignment {
-        tablet: TABLET,
-        epoch: Epoch(2),
-        schema: Arc::new(schema()),
-        logs: Vec::new(),
-        streams: BTreeMap::new(),
-    };
-    assert_eq!(member.open(vec![assignment]).await, [Ok(())]);
+    assert_eq!(member.open(vec![opening(2)]).await, [Ok(())]);
     let served = member.server.served(TABLET).expect("served");
     assert_eq!(served.tablet.schema().version, 2);
 }
@@ -115,24 +108,44 @@ async fn the_log_retains_nothing_for_a_record_that_no_table_names() {
     assert!(unknown().await.is_empty());
 }
 
-/// Its mark of the former epoch is gone, as the catalog names a newer owner: only the catalog says that the order is late.
-#[tokio::test(start_paused = true)]
-async fn a_late_order_to_open_a_tablet_is_refused_once_the_catalog_has_a_newer_owner() {
-    let world = World::new().await;
+/// A server that has made a tablet of a table of the catalog, and another one.
+async fn with_made(world: &World) -> (Arc<Local>, Arc<Local>) {
     let (maker, member) = (world.follow(1).await, world.follow(2).await);
     let made = maker.server.create_tablets(Arc::new(schema()), all_rows()).await;
     made.expect("made");
     let tables = Catalog::load(world.coord.clone()).await.expect("loaded");
     tables.create_table(schema(), all_rows()).await.expect("created");
-    let of = |server, epoch| stele_assignment::Assignment {
+    (maker, member)
+}
+
+fn owned_by(server: u32, epoch: u32) -> stele_assignment::Assignment {
+    stele_assignment::Assignment {
         owner: Some(Owner {
             server: ServerId(server),
             epoch: Epoch(epoch),
         }),
         ..stele_assignment::Assignment::default()
-    };
+    }
+}
+
+/// The order to open the tablet under an epoch.
+fn opening(epoch: u32) -> Assignment {
+    Assignment {
+        tablet: TABLET,
+        epoch: Epoch(epoch),
+        schema: Arc::new(schema()),
+        logs: Vec::new(),
+        streams: BTreeMap::new(),
+    }
+}
+
+/// Its mark of the former epoch is gone, as the catalog names a newer owner: only the catalog says that the order is late.
+#[tokio::test(start_paused = true)]
+async fn a_late_order_to_open_a_tablet_is_refused_once_the_catalog_has_a_newer_owner() {
+    let world = World::new().await;
+    let (_maker, member) = with_made(&world).await;
     let mut seen = stele_assignment::Assignment::default();
-    for next in [of(2, 2), of(3, 3)] {
+    for next in [owned_by(2, 2), owned_by(3, 3)] {
         let change = Reassignment {
             tablet: TABLET,
             seen,
@@ -144,14 +157,7 @@ async fn a_late_order_to_open_a_tablet_is_refused_once_the_catalog_has_a_newer_o
     }
     world.env.sleep(Duration::from_secs(1)).await;
     let open = async |epoch| {
-        let assignment = Assignment {
-            tablet: TABLET,
-            epoch: Epoch(epoch),
-            schema: Arc::new(schema()),
-            logs: Vec::new(),
-            streams: BTreeMap::new(),
-        };
-        let opened = member.open(vec![assignment]).await.remove(0);
+        let opened = member.open(vec![opening(epoch)]).await.remove(0);
         opened.map_err(|(kind, _)| ErrorKind::of_number(kind))
     };
     assert_eq!(open(2).await, Err(ErrorKind::FailedPrecondition));
@@ -163,34 +169,17 @@ async fn a_late_order_to_open_a_tablet_is_refused_once_the_catalog_has_a_newer_o
 #[tokio::test(start_paused = true)]
 async fn a_tablet_that_is_to_leave_unopened_is_not_opened_any_more() {
     let world = World::new().await;
-    let (maker, member) = (world.follow(1).await, world.follow(2).await);
-    let made = maker.server.create_tablets(Arc::new(schema()), all_rows()).await;
-    made.expect("made");
+    let (_maker, member) = with_made(&world).await;
     let tables = Catalog::load(world.coord.clone()).await.expect("loaded");
-    tables.create_table(schema(), all_rows()).await.expect("created");
-    let of = |epoch| stele_assignment::Assignment {
-        owner: Some(Owner {
-            server: ServerId(2),
-            epoch: Epoch(epoch),
-        }),
-        ..stele_assignment::Assignment::default()
-    };
     let change = Reassignment {
         tablet: TABLET,
         seen: stele_assignment::Assignment::default(),
-        next: of(2),
+        next: owned_by(2, 2),
     };
     assert_eq!(tables.reassign(&[change]).await.expect("changed"), 1);
     world.env.sleep(Duration::from_secs(1)).await;
     let open = async |epoch| {
-        let assignment = Assignment {
-            tablet: TABLET,
-            epoch: Epoch(epoch),
-            schema: Arc::new(schema()),
-            logs: Vec::new(),
-            streams: BTreeMap::new(),
-        };
-        let outcomes = member.open(vec![assignment]).await;
+        let outcomes = member.open(vec![opening(epoch)]).await;
         outcomes.into_iter().all(|opened| opened.is_ok())
     };
     let states = || async {
