@@ -7,8 +7,8 @@ use crate::qualifier_range::QualifierRange;
 use std::collections::BTreeMap;
 use stele_types::FamilyId;
 
-/// Families that are looked at for the cuts of one filter: some milliseconds. It is enough for a dozen lists of all families that a
-/// table may have.
+/// Families that are looked at for the cuts of one filter: some milliseconds. It is enough for six lists of all families that a table may
+/// have. In an interleave each list counts twice.
 const FAMILIES_LOOKED_AT_MAX: usize = 1 << 18;
 
 /// For every family, the qualifiers that matter; `None` is no column of the family.

@@ -1,7 +1,8 @@
 //! Checks a filter tree and brings it into the form for evaluation.
 //!
 //! Everything is checked wherever it stands, also where no row could ever reach it, so that whether a filter is accepted
-//! depends on the filter alone. Only filters whose patterns match very many families of a table are refused for that table.
+//! depends on the filter alone. Only filters whose patterns are tried on, or match, very many families of a
+//! table are refused for that table.
 
 mod families;
 
@@ -242,7 +243,7 @@ impl Compiler<'_> {
         }
         let compiled = self.pattern(field, pattern)?;
         self.families.matching(pattern, &compiled).ok_or_else(|| {
-            let reason = "the patterns of families match too many families together".to_owned();
+            let reason = "the patterns of families are tried on, or match, too many families together".to_owned();
             FilterError::Structure(reason)
         })
     }

@@ -31,7 +31,7 @@ pub(crate) const OUTPUT_BYTES_MAX: usize = 1 << 20;
 pub(crate) const FILTER_DEPTH_MAX: usize = 32;
 
 /// Bytes of an encoded filter. A client's takes up to three times its 20,480 bytes here. Filters that servers put in front of it have
-/// about 200 KB; for a table of 20,000 families HBase's reads have two lists of them, which are larger but stand alone.
+/// about 200 KB. For a table of 20,000 families HBase's reads have two lists of them, which leave little space for others.
 pub(crate) const FILTER_BYTES_MAX: usize = 320 << 10;
 
 /// Bytes of an error's message.
