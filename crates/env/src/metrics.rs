@@ -1,7 +1,7 @@
 //! Metrics: one registry per server, documented constants in base units.
 //!
 //! There is no global registry, because a simulation holds many servers in one process. A crate defines a struct of its
-//! instruments with a constructor over [`Metrics`]; names are `stele_<crate>_<what>_<unit>`.
+//! instruments with a constructor over [`Metrics`]; names are `stele_<subject>_<quantity>_<unit>`.
 
 use prometheus::proto::MetricType;
 pub use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};

@@ -93,13 +93,13 @@ impl ServerMetrics {
             pinned_bytes: m.gauge("stele_pinned_bytes", "Bytes of indexes and filters of open sstables."),
             filter_bytes: m.gauges(
                 "stele_filter_bytes",
-                "Bytes of row filters of open sstables, in memory or left out for want of room.",
+                "Bytes of bloom filters of open sstables, in memory or left out for lack of memory.",
                 &["place"],
             ),
             held_bytes: m.gauges(
                 "stele_memory_reserved_bytes",
-                "Bytes that are held for a while and not divided, by what for: batches on their way to the log, values on their way to \
-                 readers, rows that are read for writes, what scans may read ahead, requests to other servers and rows for them, samples of keys, spare memory of memtables.",
+                "Bytes that consumers reserve and the governor does not divide: batches for the log, values for readers, rows that writes \
+                 read, readahead of scans, requests to other servers and rows for them, samples of keys, spare memory of memtables.",
                 &["of"],
             ),
             open_files: m.gauge("stele_open_sstables", "Open sstables."),

@@ -5,7 +5,7 @@
 //! **Memory.** The *pressure* is the used part of the memory for memtables, from 0 to 1. The *flush rate* is the bytes
 //! of memtables that flushes write in a second, while there is enough for them to do. Up to [`PRESSURE_EASY`] nothing
 //! is slowed. Above it, the admitted rate falls linearly with the free part. It is twice the flush rate where it
-//! begins, the flush rate half way, and zero at the end. (RocksDB and Pebble slow writers at thresholds too; the
+//! begins, the flush rate half way, and 1 MB/s at the end. (RocksDB and Pebble slow writers at thresholds too; the
 //! difference is that the rate here is a function of the free memory, not a search for one.)
 //!
 //! A memtable is freed as a whole, when the last of it is in a file. So the pressure counts the memory at the time when
