@@ -45,6 +45,14 @@ pub trait Http2Service: Clone + Send + 'static {
     }
 }
 
+/// Bytes of a response that the transport queues before it asks for more. It queues them even while the socket takes nothing, for each
+/// stream of the connection. With the piece that goes beyond it a stream costs two pieces.
+const SEND_BUFFER_BYTES: usize = 64 << 10;
+
+/// How long a connection starts and continues requests before the other tasks of its event loop have a turn. One request may take
+/// longer.
+const TURN: Duration = Duration::from_millis(1);
+
 /// Limits and windows of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Http2Settings {
@@ -112,13 +120,16 @@ where
         Ok(begun) => begun?,
         Err(_) => return Err(ConnectionError::NotBegun(settings.begin_wait)),
     };
-    let keepalive = h2.ping_pong().map(|probe| Keepalive::new(probe, &settings, env));
+    let keepalive = h2
+        .ping_pong()
+        .map(|probe| Keepalive::new(probe, &settings, env.clone()));
     let mut connection = Connection {
         h2,
         output,
         service,
         exchanges: FuturesUnordered::new(),
         keepalive,
+        env,
     };
     let mut drain = pin!(drain);
     let mut draining = false;
@@ -145,7 +156,8 @@ fn builder(settings: &Http2Settings) -> h2::server::Builder {
         // Calls that are cancelled before they were taken, when their deadlines pass in a pause of the machine. With more of them the
         // connection ends, and with it the calls that were not cancelled. The client may begin others for those that it has cancelled.
         .max_pending_accept_reset_streams(4 * settings.streams_max as usize)
-        .max_local_error_reset_streams(Some(settings.broken_streams_max));
+        .max_local_error_reset_streams(Some(settings.broken_streams_max))
+        .max_send_buffer_size(SEND_BUFFER_BYTES);
     builder
 }
 
@@ -157,6 +169,17 @@ struct Connection<T, S: Http2Service> {
     /// The requests that were not ready when they were first polled.
     exchanges: FuturesUnordered<Exchange<S>>,
     keepalive: Option<Keepalive>,
+    env: Env,
+}
+
+/// How far reading frames has come.
+enum Frames {
+    /// More must arrive.
+    Waiting,
+    /// The turn is over, and there may be more.
+    TurnOver,
+    /// The connection has ended.
+    Ended(Result<(), ConnectionError>),
 }
 
 impl<T, S> Connection<T, S>
@@ -164,17 +187,25 @@ where
     T: AsyncRead + AsyncWrite + Unpin,
     S: Http2Service,
 {
-    /// Makes all progress that is possible. Ready when the connection has ended.
+    /// Makes the progress that is possible within a turn. Ready when the connection has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+        let turn_end = self.env.now().saturating_add(TURN);
         loop {
-            if let Poll::Ready(ended) = self.poll_frames(cx) {
-                return Poll::Ready(ended);
-            }
+            let mut turn_over = match self.poll_frames(turn_end, cx) {
+                Frames::Waiting => false,
+                Frames::TurnOver => true,
+                Frames::Ended(ended) => return Poll::Ready(ended),
+            };
             let mut progress = false;
-            while let Poll::Ready(Some(())) = self.exchanges.poll_next_unpin(cx) {
+            while !turn_over && self.exchanges.poll_next_unpin(cx) == Poll::Ready(Some(())) {
                 progress = true;
+                turn_over = self.env.now() >= turn_end;
             }
-            if !progress {
+            if turn_over {
+                // Wakes the task when the loop has asked for events, so other connections come first.
+                let _ = pin!(self.env.yield_now()).poll(cx);
+            }
+            if turn_over || !progress {
                 break;
             }
         }
@@ -191,21 +222,23 @@ where
     }
 
     /// Reads the frames that have arrived, starts their requests, and encodes the frames to send.
-    fn poll_frames(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+    fn poll_frames(&mut self, turn_end: Duration, cx: &mut Context<'_>) -> Frames {
         loop {
-            match self.h2.poll_accept(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(None) => return Poll::Ready(Ok(())),
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error.into())),
-                Poll::Ready(Some(Ok((request, respond)))) => {
-                    let response = self.service.call(request.map(RequestBody::new));
-                    let mut exchange = Exchange::new(Box::pin(response), respond);
-                    // If it is not ready, the set polls it again within this poll, and then it registers the set's waker.
-                    let mut unwoken = Context::from_waker(Waker::noop());
-                    if Pin::new(&mut exchange).poll(&mut unwoken).is_pending() {
-                        self.exchanges.push(exchange);
-                    }
-                }
+            let (request, respond) = match self.h2.poll_accept(cx) {
+                Poll::Pending => return Frames::Waiting,
+                Poll::Ready(None) => return Frames::Ended(Ok(())),
+                Poll::Ready(Some(Err(error))) => return Frames::Ended(Err(error.into())),
+                Poll::Ready(Some(Ok(accepted))) => accepted,
+            };
+            let response = self.service.call(request.map(RequestBody::new));
+            let mut exchange = Exchange::new(Box::pin(response), respond);
+            // If it is not ready, the set polls it again when it is next polled, and then it registers the set's waker.
+            let mut unwoken = Context::from_waker(Waker::noop());
+            if Pin::new(&mut exchange).poll(&mut unwoken).is_pending() {
+                self.exchanges.push(exchange);
+            }
+            if self.env.now() >= turn_end {
+                return Frames::TurnOver;
             }
         }
     }
