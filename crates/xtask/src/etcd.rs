@@ -1,7 +1,8 @@
 //! The coordinator on a real etcd: the conformance suite and the failure tests.
 //!
 //! The tests start three members each, kill, pause and restart them, and stop them at their end. This task provides the
-//! program, which is Debian's, and a folder for the data. All addresses are free ports of the loopback interface.
+//! programs and a folder for the data: the machine's etcd or Debian's, and a newer version, whose watches behave in another
+//! way. All addresses are free ports of the loopback interface.
 
 use crate::server::Scratch;
 use crate::shell::Run;
@@ -20,13 +21,18 @@ pub fn available() -> bool {
         })
 }
 
-/// The suite and the failure tests.
+/// The suite and the failure tests, with both versions.
 pub fn conformance() -> Result<Tally> {
-    let program = tools::debian::etcd()?;
-    let scratch = Scratch::new("etcd")?;
+    let mut tally = with_program(&tools::debian::etcd()?, "etcd")?;
+    tally.add(with_program(&tools::newer_etcd()?, "newer-etcd")?);
+    Ok(tally)
+}
+
+fn with_program(program: &Path, name: &str) -> Result<Tally> {
+    let scratch = Scratch::new(name)?;
     let folder = scratch.join("members");
     fs::create_dir_all(&folder)?;
-    let environment: [(&str, &Path); 2] = [("STELE_TEST_ETCD", &program), ("STELE_TEST_ETCD_FOLDER", &folder)];
+    let environment: [(&str, &Path); 2] = [("STELE_TEST_ETCD", program), ("STELE_TEST_ETCD_FOLDER", &folder)];
     let tally = cargo_tests::run_one("etcd::all", None, &environment)?;
     if tally.failed == 0 {
         scratch.passed();

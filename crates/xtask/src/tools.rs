@@ -229,6 +229,11 @@ pub fn transit() -> Result<PathBuf> {
     go_build("transit", "tests/kms/vault", ".")
 }
 
+/// An etcd of a newer version than Debian has. Building it takes a minute, once.
+pub fn newer_etcd() -> Result<PathBuf> {
+    go_build("newer-etcd", "tests/etcd", ".")
+}
+
 fn python_with(name: &str, requirements: &str) -> Result<PathBuf> {
     let requirements = root().join(requirements);
     let wanted = fs::read_to_string(&requirements).with_context(|| format!("reading {}", requirements.display()))?;
