@@ -73,7 +73,7 @@ fn text(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
 }
 
-/// A filter with every kind of node.
+/// A filter with every kind of node that the golden files have. Lists of families came later: `filter_tree/tests.rs` has them.
 pub(crate) fn filter() -> Filter {
     let leaves = vec![
         Filter::Sink,
