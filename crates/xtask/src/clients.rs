@@ -38,13 +38,15 @@ fn is_well(server: &mut Server) -> Result<bool> {
     Ok(true)
 }
 
-/// `tests/clients/go/suite`.
+/// `tests/clients/go/suite`, and the tests of programs.
 pub fn go_suite() -> Result<Tally> {
     with_server("go", |address| {
         go_tests(
             Run::new("go")
                 // The flag of `tools::go_program`: Go compiles every library once for each set of flags.
-                .args(["test", "-trimpath", "-json", "-count=1", "-timeout=10m", "./suite"])
+                .args(["test", "-trimpath", "-json", "-count=1", "-timeout=10m"])
+                // The second has the tests of a program that judges servers, and needs none.
+                .args(["./suite", "./cmd/load"])
                 .dir(root().join("tests/clients/go"))
                 .env("STELE_ADDRESS", address),
         )

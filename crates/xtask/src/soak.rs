@@ -1,11 +1,11 @@
 //! Loads far more data than the memory budget holds and checks the project's promises.
 //!
-//! Every row is there; memory stays within the budget and 200 MB under any request; the files are not much larger than
-//! the data; a restart is quick.
+//! Every row is there, and large values are those that were written, also after SIGKILL. Memory stays within the budget and
+//! 200 MB under any request; the files are not much larger than the data; a restart is quick.
 //!
 //! A run goes through *phases*, each a kind of load. It notes the largest resident set of each, and the server's own
-//! account of it ([`account`]). The loads are in `tests/clients/go/cmd/load/press.go`, and hostile requests in
-//! `crates/server/tests/hostile.rs`.
+//! account of it ([`account`]). The loads are in `tests/clients/go/cmd/load` (`press.go`, `large.go`), and hostile requests
+//! in `crates/server/tests/hostile.rs`.
 
 mod account;
 
@@ -107,9 +107,8 @@ fn one(load: &Path, megabytes: u64, memory_mib: u64, seconds: u32) -> Result<Out
     };
     let rows = megabytes * 1_000_000 / VALUE_BYTES;
     let (rows_text, seconds_text) = (rows.to_string(), seconds.to_string());
-    let number = |value: &Value, name: &str| value.get(name).and_then(Value::as_u64);
-    let held = |value: &Value| (number(value, "rows"), number(value, "bytes"));
-    let filled = (Some(rows), Some(rows * VALUE_BYTES));
+    // The writes of large values, of all phases.
+    let state = scratch.join("large.json").display().to_string();
     let mut peaks = Vec::new();
     let mut answered = Vec::new();
 
@@ -137,13 +136,13 @@ fn one(load: &Path, megabytes: u64, memory_mib: u64, seconds: u32) -> Result<Out
     for (name, arguments) in PHASES {
         // A wide row has a count of its own.
         let table = ["-rows", &rows_text];
-        let time = ["-seconds", &seconds_text];
+        let more = ["-seconds", &seconds_text, "-state", &state];
         let own = arguments.contains(&"-rows");
         let all: Vec<&str> = arguments
             .iter()
             .copied()
             .chain(table.into_iter().filter(|_| !own))
-            .chain(time)
+            .chain(more)
             .collect();
         phase(&mut server, name, &all)?;
     }
@@ -151,18 +150,14 @@ fn one(load: &Path, megabytes: u64, memory_mib: u64, seconds: u32) -> Result<Out
     let restart = Instant::now();
     let mut server = Server::start(&start)?;
     let recovery = restart.elapsed();
-    let recounted = json_line(Run::new(load).args(["count", "-address", server.address()]))?;
-    let wide = json_line(Run::new(load).args(["count", "-table", "wide", "-address", server.address()]))?;
+    let recovered = recovered(load, server.address(), rows, &state)?;
     peaks.push(("restart and count".to_owned(), server.process().peak_rss_bytes()?));
 
     let limit = (memory_mib << 20) + RSS_MARGIN_BYTES;
     let mut checks = vec![
-        (format!("{rows} whole rows before the kill"), held(&counted) == filled),
-        // Since then they were overwritten with others of the same length; large values and the wide row have tables of their own.
-        (format!("{rows} whole rows after recovery"), held(&recounted) == filled),
         (
-            format!("{WIDE_CELLS} cells of the wide row after recovery"),
-            held(&wide) == (Some(1), Some(WIDE_CELLS * WIDE_VALUE_BYTES)),
+            format!("{rows} whole rows before the kill"),
+            held(&counted) == (Some(rows), Some(rows * VALUE_BYTES)),
         ),
         (
             format!("{} MB of files for {megabytes} MB of values", disk / 1_000_000),
@@ -170,6 +165,7 @@ fn one(load: &Path, megabytes: u64, memory_mib: u64, seconds: u32) -> Result<Out
         ),
         (format!("ready again in {} ms", recovery.as_millis()), true),
     ];
+    checks.extend(recovered);
     checks.extend(answered);
     checks.extend(peaks.iter().map(|(name, peak)| {
         let what = format!("{name}: peak {} MiB, at most {} MiB", peak >> 20, limit >> 20);
@@ -183,6 +179,47 @@ fn one(load: &Path, megabytes: u64, memory_mib: u64, seconds: u32) -> Result<Out
         peaks,
         checks,
     })
+}
+
+/// Whether a server that was killed has all data.
+fn recovered(load: &Path, address: &str, rows: u64, state: &str) -> Result<Vec<(String, bool)>> {
+    let ask = |arguments: &[&str]| json_line(Run::new(load).args(arguments).args(["-address", address]));
+    let (all, wide) = (ask(&["count"])?, ask(&["count", "-table", "wide"])?);
+    let large = ask(&["large-check", "-table", "large", "-state", state])?;
+    Ok(vec![
+        // Since the first count they were overwritten with others of the same length. Other phases have tables of their own.
+        (
+            format!("{rows} whole rows after recovery"),
+            held(&all) == (Some(rows), Some(rows * VALUE_BYTES)),
+        ),
+        (
+            format!("{WIDE_CELLS} cells of the wide row after recovery"),
+            held(&wide) == (Some(1), Some(WIDE_CELLS * WIDE_VALUE_BYTES)),
+        ),
+        large_values(&large),
+    ])
+}
+
+/// The rows and bytes of a count.
+fn held(counted: &Value) -> (Option<u64>, Option<u64>) {
+    (number(counted, "rows"), number(counted, "bytes"))
+}
+
+fn number(value: &Value, name: &str) -> Option<u64> {
+    value.get(name).and_then(Value::as_u64)
+}
+
+/// Whether there are large values that were acknowledged, and none is wrong; shows those that are.
+fn large_values(answer: &Value) -> (String, bool) {
+    let rows = number(answer, "rows").unwrap_or(0);
+    let wrong = answer.get("wrong").and_then(Value::as_array);
+    for line in wrong.into_iter().flatten() {
+        eprintln!("    {line}");
+    }
+    (
+        format!("{rows} acknowledged large values after recovery"),
+        rows > 0 && wrong.is_some_and(Vec::is_empty),
+    )
 }
 
 fn print_table(outcomes: &[Outcome]) {
@@ -219,4 +256,19 @@ fn bytes_below(dir: &Path) -> Result<u64> {
         };
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn large_values_are_kept_if_there_are_some_and_none_is_wrong() {
+        let holds = |answer: Value| large_values(&answer).1;
+        assert!(holds(json!({"rows": 3, "wrong": []})));
+        assert!(!holds(json!({"rows": 3, "wrong": ["row r is not there"]})));
+        assert!(!holds(json!({"rows": 0, "wrong": []})));
+        assert!(!holds(json!({})));
+    }
 }

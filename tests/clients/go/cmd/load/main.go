@@ -5,6 +5,7 @@
 //	load read  -address A -rows N -seconds T    ReadRows of one random row from concurrent callers
 //	load count -address A                       scans the whole table
 //	load zipf|scans|large|wide|connect|stall    presses on the server's memory, see press.go
+//	load large-check -address A -state F        compares the values of `large`, whose writes are in the file F
 //
 // The result is one line of JSON. The loop is closed: each caller waits for its answer, so latencies are those of a
 // server under exactly that many callers. CPU time of the server is for the caller of this program to read.
@@ -40,6 +41,7 @@ type settings struct {
 	seconds int
 	batch   int
 	seed    uint64
+	state   string
 }
 
 func main() {
@@ -51,7 +53,7 @@ func main() {
 
 func run() error {
 	if len(os.Args) < 2 {
-		return errors.New("usage: load fill|write|read|count|zipf|scans|large|wide|connect|stall [flags]")
+		return errors.New("usage: load fill|write|read|count|zipf|scans|large|large-check|wide|connect|stall [flags]")
 	}
 	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
 	address := flags.String("address", "", "the server's Bigtable address")
@@ -63,6 +65,7 @@ func run() error {
 	flags.IntVar(&s.seconds, "seconds", 10, "length of a measurement")
 	flags.IntVar(&s.batch, "batch", 100, "rows of one bulk request")
 	flags.Uint64Var(&s.seed, "seed", 1, "makes keys and values repeatable")
+	flags.StringVar(&s.state, "state", "", "file that remembers the writes of large values from one run to the next")
 	_ = flags.Parse(os.Args[2:])
 	if *address == "" {
 		return errors.New("-address is required")
@@ -100,6 +103,8 @@ func dispatch(ctx context.Context, mode, address string, table *bigtable.Table, 
 		return scanAll(ctx, table, s)
 	case "large":
 		return largeValues(ctx, address, s)
+	case "large-check":
+		return checkLarge(ctx, address, s)
 	case "wide":
 		return wideRow(ctx, address, s)
 	case "connect":
