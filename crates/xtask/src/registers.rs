@@ -42,15 +42,16 @@ pub struct Window {
 impl Registers {
     /// Makes the table and starts writers and readers.
     pub fn start(addresses: &[&str], options: &[&str]) -> Result<Registers> {
-        let mut process = Process::new(
-            Run::new(tools::tools_dir()?.join("registers"))
-                .args(["-addresses", &addresses.join(",")])
-                .args(options)
-                .into_command()
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()?,
-        );
+        let program = tools::tools_dir()?.join("registers");
+        let addresses = addresses.join(",");
+        Registers::by(Run::new(program).args(["-addresses", &addresses]).args(options))
+    }
+
+    /// The same by another program with its commands.
+    pub fn by(program: Run) -> Result<Registers> {
+        let mut command = program.into_command();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Process::new(command.spawn().context("starting the registers")?);
         let input = process.child().stdin.take().context("no standard input")?;
         let output = BufReader::new(process.child().stdout.take().context("no standard output")?);
         let mut registers = Registers {

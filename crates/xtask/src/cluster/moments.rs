@@ -1,4 +1,5 @@
-//! Restores a table to moments of a run with faults, moves and splits. Each row must be as it was at the moment.
+//! Restores a table to moments of a run with faults, moves and splits. Each row must be as it was at the moment, and behave like a
+//! register all the time.
 
 use super::chaos::replace_ended;
 use super::fault::Fault;
@@ -57,7 +58,7 @@ fn options(value_mib: Option<u32>) -> Vec<String> {
     options
 }
 
-/// Whether all moments could be restored, and each row was as at its moment.
+/// Whether all moments could be restored, each row was as at its moment, and none misbehaved meanwhile.
 pub fn run(cluster: &mut Cluster, arguments: &Arguments, rounds: u32) -> Result<bool> {
     let seed = choices::seed(arguments.seed)?;
     println!("{rounds} rounds of faults and restores to moments, seed {seed}");
@@ -96,7 +97,17 @@ pub fn run(cluster: &mut Cluster, arguments: &Arguments, rounds: u32) -> Result<
             backup(cluster, round)?;
         }
     }
-    Ok(passed)
+    Ok(have_behaved(&mut registers)? && passed)
+}
+
+/// Whether every row was a register since the start. Errors of clients are shown only: `--chaos` judges them.
+fn have_behaved(registers: &mut Registers) -> Result<bool> {
+    let window = registers.end()?;
+    println!(
+        "{} requests, p99 {:.0} ms, longest pause of a row {:.0} ms, errors: [{}]",
+        window.requests, window.p99_ms, window.pause_max_ms, window.errors
+    );
+    Ok(window.is_linearizable())
 }
 
 /// Arguments of a command of backups at their place.
@@ -163,4 +174,23 @@ fn is_right(cluster: &Cluster, registers: &mut Registers, name: &str, at: i64) -
     let node = cluster.nodes.first().context("no node")?;
     node.command(&["drop-table", &format!("registers/{name}")])?;
     Ok(are_none(&violations) && rows > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::Run;
+
+    #[test]
+    fn a_row_that_was_no_register_fails_the_run() {
+        let passes = |violations: &str| {
+            let figures = r#""p99_ms":1,"p999_ms":1,"max_ms":1,"pause_p50_ms":1,"pause_max_ms":1"#;
+            let window = format!(r#"{{"requests":1,"errors":{{}},{figures},"violations":[{violations}]}}"#);
+            let script = format!("echo '{{}}'; read command; echo '{window}'");
+            let mut registers = Registers::by(Run::new("sh").args(["-c", &script])).unwrap();
+            have_behaved(&mut registers).unwrap()
+        };
+        assert!(passes(""));
+        assert!(!passes(r#""row r went back""#));
+    }
 }
