@@ -290,7 +290,8 @@ impl Cluster {
         let nodes = self.nodes.iter().map(|node| (node.name.clone(), node.process.pid()));
         let etcd = self.etcd.pids().map(|pid| ("etcd".to_owned(), pid));
         let store = ("s3".to_owned(), self.store.pid());
-        nodes.chain(etcd).chain([store]).collect()
+        let hdfs = self.hdfs.iter().flat_map(Hdfs::pids);
+        nodes.chain(etcd).chain([store]).chain(hdfs).collect()
     }
 
     /// The arguments that name the storages.

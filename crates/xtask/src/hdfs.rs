@@ -61,6 +61,11 @@ rootLogger.level = INFO
 rootLogger.appenderRef.err.ref = ERR
 ";
 
+/// The name of a DataNode.
+fn data_node(number: usize) -> String {
+    format!("datanode-{number}")
+}
+
 /// Whether the machine can fetch and run Hadoop.
 pub fn available() -> bool {
     ["mvn", "java"].iter().all(|program| {
@@ -117,7 +122,7 @@ impl Hdfs {
         let name_node_process = place.launch(NAME_NODE.0, NAME_NODE.1)?;
         let mut started = Vec::new();
         for (node, number) in nodes.iter().zip(1..) {
-            let name = format!("datanode-{number}");
+            let name = data_node(number);
             place.configure(&name, of_names, node, data_nodes)?;
             started.push(place.launch(&name, DATA_NODE)?);
         }
@@ -138,6 +143,14 @@ impl Hdfs {
         &self.host
     }
 
+    /// The names and ids of all its processes.
+    pub fn pids(&self) -> Vec<(String, u32)> {
+        let name_node = (NAME_NODE.0.to_owned(), self.name_node.pid());
+        let numbered = self.data_nodes.iter().zip(1..);
+        let data_nodes = numbered.map(|(process, number)| (data_node(number), process.pid()));
+        std::iter::once(name_node).chain(data_nodes).collect()
+    }
+
     fn wait_ready(&mut self, place: &Place<'_>, name_node_http: &str) -> Result<()> {
         let deadline = Instant::now() + READY_WAIT;
         let data_nodes = self.data_nodes.len() as u64;
@@ -147,7 +160,7 @@ impl Hdfs {
                     bail!(
                         "a process ended at start: {status}\n{}\n{}",
                         place.log_tail(NAME_NODE.0),
-                        place.log_tail("datanode-1")
+                        place.log_tail(&data_node(1))
                     );
                 }
             }
@@ -372,6 +385,22 @@ pub fn zombie(rounds: u32) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_processes_are_named() {
+        let process = || Process::new(Run::new("sleep").args(["60"]).into_command().spawn().unwrap());
+        let hdfs = Hdfs {
+            data_nodes: vec![process(), process()],
+            name_node: process(),
+            address: String::new(),
+            data_node_http: String::new(),
+            host: Host::local(),
+        };
+        let pids = hdfs.pids();
+        let names: Vec<&str> = pids.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["namenode", "datanode-1", "datanode-2"]);
+        assert_eq!(pids[2].1, hdfs.data_nodes[1].pid());
+    }
 
     #[test]
     fn numbers_of_beans() {

@@ -4,11 +4,13 @@
 //! returns. The master is the node that leads. Nodes at the same addresses take their places [`ABSENCE`] later, so that the runs which follow have all nodes.
 
 use super::{Cluster, Node};
-use crate::bench;
 use crate::rival::{Identity, Member, Party};
-use crate::shell::Run;
+use crate::server::{Process, Scratch};
+use crate::shell::{Run, target_dir};
+use crate::{bench, choices};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -35,12 +37,12 @@ pub struct Suite {
     /// Repeats of each run
     #[arg(long, default_value_t = 3, requires = "name")]
     repeats: u32,
-    /// The folder of the suite's bundle
+    /// The folder of the suite's bundle; a new one in `target/bench` when absent
     #[arg(long, requires = "name")]
     out: Option<PathBuf>,
 }
 
-/// The files by which the suite and the cluster talk.
+/// The files by which the suite and the cluster talk. The suite waits no longer when this is dropped.
 struct Pull {
     /// The nodes to kill; it is removed when they are dead.
     file: PathBuf,
@@ -62,23 +64,16 @@ struct Absent {
 /// Whether the suite passed.
 pub fn run(cluster: &mut Cluster, name: &str, suite: &Suite) -> Result<bool> {
     let program = bench::build()?;
-    let pull = Pull::make(cluster)?;
+    let pull = Pull::make(&cluster.scratch)?;
     let party = cluster.scratch.join("party.json");
     let url = describe(cluster, &party)?;
-    let mut command = Run::new(program)
-        .args(["run", name, "--scale", &suite.scale, "--against", &url])
-        .args(["--repeats", &suite.repeats.to_string(), "--kill-command"])
-        .args([&pull.command]);
-    if let Some(only) = &suite.only {
-        command = command.args(["--only", only]);
-    }
-    if let Some(out) = &suite.out {
-        command = command.args(["--out".as_ref(), out.as_os_str()]);
-    }
-    let mut running = command.into_command().spawn().context("starting stele-bench")?;
+    let arguments = arguments(name, suite, &url, &pull.command)?;
+    let mut command = Run::new(program).args(arguments).into_command();
+    // It does not outlive an error here.
+    let mut running = Process::new(command.spawn().context("starting stele-bench")?);
     let mut absent: Option<Absent> = None;
     loop {
-        if let Some(status) = running.try_wait()? {
+        if let Some(status) = running.ended()? {
             return Ok(status.success());
         }
         if let Some(wanted) = pull.wanted()? {
@@ -99,6 +94,29 @@ pub fn run(cluster: &mut Cluster, name: &str, suite: &Suite) -> Result<bool> {
         }
         std::thread::sleep(PAUSE);
     }
+}
+
+/// The arguments of `stele-bench`. Without a folder the bundle gets one of its own, because `stele-bench` takes only a new one.
+fn arguments(name: &str, suite: &Suite, url: &str, kill_command: &Path) -> Result<Vec<OsString>> {
+    let out = match &suite.out {
+        Some(out) => out.clone(),
+        None => target_dir().join(format!("bench/cluster-{name}-{}", choices::seed(None)?)),
+    };
+    let repeats = suite.repeats.to_string();
+    let words = [
+        "run",
+        name,
+        "--scale",
+        &suite.scale,
+        "--against",
+        url,
+        "--repeats",
+        &repeats,
+    ];
+    let only = suite.only.iter().flat_map(|only| ["--only", only]);
+    let mut arguments: Vec<OsString> = words.into_iter().chain(only).map(OsString::from).collect();
+    arguments.extend(["--kill-command".into(), kill_command.into(), "--out".into(), out.into()]);
+    Ok(arguments)
 }
 
 /// Kills nodes: the leader, or the first ones.
@@ -148,16 +166,17 @@ fn describe(cluster: &Cluster, path: &Path) -> Result<String> {
 }
 
 impl Pull {
-    fn make(cluster: &Cluster) -> Result<Pull> {
+    fn make(scratch: &Scratch) -> Result<Pull> {
         let pull = Pull {
-            file: cluster.scratch.join("pull"),
-            command: cluster.scratch.join("pull.sh"),
+            file: scratch.join("pull"),
+            command: scratch.join("pull.sh"),
         };
-        let file = pull.file.display();
-        // The file appears whole, because it is renamed.
+        let (file, own) = (pull.file.display(), std::process::id());
+        // The file appears whole, because it is renamed. Nobody removes it when this program has ended.
         let script = format!(
             "#!/bin/sh\necho \"$STELE_BENCH_PULL $STELE_BENCH_PULL_COUNT\" > {file}.part && mv {file}.part {file}\n\
-             while [ -e {file} ]; do sleep 0.05; done\n"
+             while [ -e {file} ] && kill -0 {own}; do sleep 0.05; done\n\
+             [ ! -e {file} ]\n"
         );
         fs::write(&pull.command, script)?;
         fs::set_permissions(&pull.command, fs::Permissions::from_mode(0o755))?;
@@ -174,5 +193,58 @@ impl Pull {
             true => Wanted::Leader,
             false => Wanted::Any(count.context("the number of nodes to kill")?),
         }))
+    }
+}
+
+impl Drop for Pull {
+    fn drop(&mut self) {
+        // Mostly it is not there.
+        let _ = fs::remove_file(&self.file);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn the_suite_has_a_folder_for_its_bundle() {
+        let of = |out: Option<&str>| {
+            let suite = Suite {
+                out: out.map(PathBuf::from),
+                ..Suite::default()
+            };
+            let arguments = arguments("hstack-2010", &suite, "bigtable://h:1/bench", Path::new("pull.sh")).unwrap();
+            let at = arguments.iter().position(|argument| argument == "--out").unwrap();
+            arguments[at + 1].to_string_lossy().into_owned()
+        };
+        assert_eq!(of(Some("/results")), "/results");
+        assert!(of(None).contains("/bench/cluster-hstack-2010-"));
+    }
+
+    #[test]
+    fn a_suite_that_waits_for_a_kill_goes_on_when_the_cluster_is_gone() {
+        let scratch = Scratch::new("pull").unwrap();
+        let pull = Pull::make(&scratch).unwrap();
+        let mut command = Command::new("sh");
+        command.arg(&pull.command);
+        command
+            .env("STELE_BENCH_PULL", "server")
+            .env("STELE_BENCH_PULL_COUNT", "2");
+        let mut waiting = Process::new(command.spawn().unwrap());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let wait = || {
+            assert!(Instant::now() < deadline, "it takes too long");
+            std::thread::sleep(PAUSE);
+        };
+        while !matches!(pull.wanted().unwrap(), Some(Wanted::Any(2))) {
+            wait();
+        }
+        drop(pull);
+        while waiting.ended().unwrap().is_none() {
+            wait();
+        }
+        scratch.passed();
     }
 }
