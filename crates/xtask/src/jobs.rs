@@ -1,8 +1,10 @@
 //! Runs programs of the pipeline, as many at a time as there are processors.
 //!
 //! A *job* is a program that checks something. Its output goes to a file in `target/test-output` and is shown only if
-//! the job failed, so that the output of jobs never mixes. One that hangs is killed after [`LONGEST`] and failed.
+//! the job failed, so that the output of jobs never mixes. One that hangs is killed after [`LONGEST`], with all that it started, and
+//! has failed.
 
+use crate::descendants;
 use crate::shell::target_dir;
 use crate::tally::Tally;
 use anyhow::{Context, Result};
@@ -51,6 +53,11 @@ struct Ended {
 
 /// Runs the jobs, in their order as far as places are free.
 pub fn run(jobs: Vec<Job>) -> Result<Vec<Done>> {
+    run_within(LONGEST, jobs)
+}
+
+/// The same, of jobs that take no longer than this.
+fn run_within(longest: Duration, jobs: Vec<Job>) -> Result<Vec<Done>> {
     let folder = target_dir().join("test-output");
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     let places = std::thread::available_parallelism().map_or(1, usize::from);
@@ -62,7 +69,7 @@ pub fn run(jobs: Vec<Job>) -> Result<Vec<Done>> {
                 loop {
                     let next = left.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                     let Some(mut job) = next else { break };
-                    let ended = run_one(&mut job, &folder);
+                    let ended = run_one(&mut job, &folder, longest);
                     // The lock also keeps the reports of jobs apart.
                     let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
                     done.push(report(&job, ended));
@@ -73,7 +80,7 @@ pub fn run(jobs: Vec<Job>) -> Result<Vec<Done>> {
     Ok(done.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn run_one(job: &mut Job, folder: &Path) -> Result<Ended> {
+fn run_one(job: &mut Job, folder: &Path, longest: Duration) -> Result<Ended> {
     let path = folder.join(format!("{}.txt", job.name.replace("::", "-").replace(' ', "-")));
     let output = File::create(&path).with_context(|| format!("making {}", path.display()))?;
     let begun = Instant::now();
@@ -83,7 +90,7 @@ fn run_one(job: &mut Job, folder: &Path) -> Result<Ended> {
         .stdout(output.try_clone()?)
         .stderr(output);
     let mut child = command.spawn().with_context(|| format!("starting {}", job.name))?;
-    let status = wait(&mut child)?;
+    let status = wait(&mut child, longest)?;
     let time = begun.elapsed();
     let output = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
     Ok(Ended {
@@ -93,15 +100,14 @@ fn run_one(job: &mut Job, folder: &Path) -> Result<Ended> {
     })
 }
 
-fn wait(child: &mut Child) -> Result<Option<ExitStatus>> {
-    let deadline = Instant::now() + LONGEST;
+fn wait(child: &mut Child, longest: Duration) -> Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + longest;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
         if Instant::now() > deadline {
-            child.kill()?;
-            child.wait()?;
+            descendants::kill_all(child)?;
             return Ok(None);
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -136,7 +142,7 @@ fn report(job: &Job, ended: Result<Ended>) -> Done {
     }
     match ended.status {
         Some(status) => println!("    {name}: {status}"),
-        None => println!("    {name} was killed after {LONGEST:?}"),
+        None => println!("    {name} was killed after {:.0?}", ended.time),
     }
     done(tally, ended.time)
 }
@@ -161,6 +167,8 @@ mod tests {
         command.args(["-c", script]);
         Job {
             name: format!("jobs::{name}"),
+    use crate::proc_stat::ProcStat;
+    use crate::server::Scratch;
             command,
             counts,
         }
@@ -205,3 +213,20 @@ mod tests {
         );
     }
 }
+    #[test]
+    fn a_job_that_hangs_is_killed_with_all_that_it_started() {
+        let scratch = Scratch::new("jobs").unwrap();
+        let file = scratch.join("pid");
+        let of_child = format!("sleep 600 & echo $! > {0}.part; mv {0}.part {0}; wait", file.display());
+        let hangs = job("hangs", Counts::Exit, &format!("({of_child}) & wait"));
+        let done = run_within(Duration::from_secs(3), vec![hangs]).unwrap();
+        assert_eq!(done[0].tally, Tally::one(false));
+        let pid = fs::read_to_string(&file).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        // It may not have been waited for by then.
+        while ProcStat::read(pid.trim()).is_ok_and(|stat| stat.state != 'Z') {
+            assert!(Instant::now() < deadline, "process {pid} runs");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        scratch.passed();
+    }

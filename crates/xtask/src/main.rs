@@ -28,6 +28,7 @@ mod crash;
 mod credentials;
 mod debian;
 mod deny;
+mod descendants;
 mod etcd;
 mod fuzz;
 mod google;

@@ -1,4 +1,4 @@
-//! Reads the state, CPU time and start time of a process from Linux.
+//! Reads the state, parent, CPU time and start time of a process from Linux.
 //!
 //! They come from `/proc/<pid>/stat` (proc(5)). The start time makes a process id trustworthy: ids are given out again,
 //! but not with the same start time.
@@ -14,6 +14,8 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub struct ProcStat {
     /// `R`, `S`, …; `Z` when it has ended and nobody has asked for its status yet.
     pub state: char,
+    /// The process that started it, or that has it since that one ended.
+    pub parent: u32,
     /// User and system time of all its threads.
     cpu_ticks: u64,
     /// The same of those children that have ended and were waited for.
@@ -39,6 +41,7 @@ impl ProcStat {
         let ticks = |number: usize| field(number)?.parse::<u64>().ok();
         Some(ProcStat {
             state: field(3)?.chars().next()?,
+            parent: field(4)?.parse().ok()?,
             cpu_ticks: ticks(14)? + ticks(15)?,
             ended_children_ticks: ticks(16)? + ticks(17)?,
             started_ticks: ticks(22)?,
@@ -64,7 +67,7 @@ mod tests {
     fn fields_are_counted_from_the_last_parenthesis() {
         let text = "42 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 150 50 7 3 20 0 9 0 987654 1 2";
         let stat = ProcStat::parse(text).expect("parses");
-        assert_eq!(stat.state, 'S');
+        assert_eq!((stat.state, stat.parent), ('S', 1));
         assert_eq!(stat.started_ticks, 987_654);
         assert!((stat.cpu_seconds() - 2.0).abs() < 1e-9);
         assert!((stat.ended_children_cpu_seconds() - 0.1).abs() < 1e-9);
