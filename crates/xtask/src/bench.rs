@@ -3,7 +3,7 @@
 //! The smoke test proves two things with a real server: that an honest one passes, and that one which drops rows, or
 //! answers stale values, does not. A benchmark that cannot fail measures nothing.
 
-use crate::rival::{self, Request, Rival};
+use crate::rival::{Request, Rival, Running};
 use crate::server::{self, Scratch, Server, Start};
 use crate::shell::{Run, cargo, target_dir};
 use crate::tally::Tally;
@@ -48,40 +48,22 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     } else {
         arguments.suites.clone()
     };
-    let mut urls = Vec::new();
-    let mut result = Ok(true);
-    let requests = requests(arguments)?;
-    for (rival, request) in &requests {
-        match rival::started(*rival, request) {
-            Ok(url) => urls.push(url),
-            Err(error) => result = Err(error),
-        }
+    let mut rivals = Vec::new();
+    for (rival, request) in &requests(arguments)? {
+        rivals.push(Running::start(*rival, request)?);
     }
-    if result.is_ok() {
-        for suite in &suites {
-            let passed = Run::new(&program)
-                .args([
-                    "run",
-                    suite,
-                    "--scale",
-                    &arguments.scale,
-                    "--against",
-                    &urls.join(","),
-                    "--out",
-                ])
-                .args([out.join(suite)])
-                .args(&arguments.arguments)
-                .succeeds();
-            result = match (result, passed) {
-                (Ok(before), Ok(now)) => Ok(before && now),
-                (Err(error), _) | (_, Err(error)) => Err(error),
-            };
-        }
+    let urls: Vec<&str> = rivals.iter().map(Running::url).collect();
+    let mut passed = true;
+    for suite in &suites {
+        passed &= Run::new(&program)
+            .args(["run", suite, "--scale", &arguments.scale])
+            .args(["--against", &urls.join(","), "--out"])
+            .args([out.join(suite)])
+            .args(&arguments.arguments)
+            .succeeds()?;
     }
-    for rival in &arguments.against {
-        rival::stop(*rival)?;
-    }
-    result
+    rivals.into_iter().try_for_each(Running::stop)?;
+    Ok(passed)
 }
 
 /// The settings of each server: small enough that all fit on one machine, unless the caller sets others.

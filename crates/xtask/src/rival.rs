@@ -24,6 +24,7 @@ mod hbase;
 mod party;
 mod place;
 mod process;
+mod running;
 mod settings;
 pub mod site;
 mod stele;
@@ -32,6 +33,7 @@ pub use hbase::{EVALUATION, finished_rows};
 pub use party::{Member, Party};
 pub use place::Place;
 pub use process::Identity;
+pub use running::Running;
 
 use crate::shell::Run;
 use anyhow::{Context, Result, bail};
@@ -152,10 +154,10 @@ impl Rival {
 /// Carries out the task; true when all is in order.
 pub fn run(task: RivalTask) -> Result<bool> {
     match task {
-        RivalTask::Start { rival, request } => start(rival, &request)?,
+        RivalTask::Start { rival, request } => start(rival, &rival.place(), &request).map(drop)?,
         RivalTask::Stop { which } => {
             for rival in which.rivals() {
-                stop(*rival)?;
+                stop(*rival, &rival.place())?;
             }
         }
         RivalTask::Status => {
@@ -180,28 +182,33 @@ pub fn hbase_tool(place: &Place, heap: &str, main: &str) -> Result<Run> {
     hbase::tool(place, heap, main, runs)
 }
 
-/// Starts a rival unless it runs already as asked for; its URL.
+/// Starts a rival unless it runs already as asked for, and leaves it running; its URL.
 pub fn started(rival: Rival, request: &Request) -> Result<String> {
-    start(rival, request)?;
-    party::url_of(&rival.place().party()).with_context(|| format!("{} left no party file", rival.name()))
+    start(rival, &rival.place(), request)?;
+    url(rival, &rival.place())
 }
 
-fn start(rival: Rival, request: &Request) -> Result<()> {
-    let place = rival.place();
+fn url(rival: Rival, place: &Place) -> Result<String> {
+    party::url_of(&place.party()).with_context(|| format!("{} left no party file", rival.name()))
+}
+
+/// Starts the parts that are missing; whether none ran before.
+fn start(rival: Rival, place: &Place, request: &Request) -> Result<bool> {
     let _lock = place.lock()?;
     let parts = rival.parts();
     let alive = parts
         .iter()
-        .filter(|part| process::running(&place, part.name).is_some())
+        .filter(|part| process::running(place, part.name).is_some())
         .map(|part| part.name)
         .collect::<Vec<_>>();
     let wanted = canonical(request)?;
     if !alive.is_empty() {
-        expect_same_request(rival, &place, request, &wanted)?;
+        expect_same_request(rival, place, request, &wanted)?;
     }
     if alive.len() == parts.len() && place.party().exists() {
         say!("{} runs already", rival.name());
-        return print_url(&place);
+        print_url(place)?;
+        return Ok(false);
     }
     if !alive.is_empty() {
         say!(
@@ -214,18 +221,19 @@ fn start(rival: Rival, request: &Request) -> Result<()> {
     place.prepare(request.fresh)?;
     place.forget_party()?;
     fs::write(place.request(), &wanted).with_context(|| format!("writing {}", place.request().display()))?;
-    let party = match rival.complete(&place, request) {
+    let party = match rival.complete(place, request) {
         Ok(party) => party,
         Err(error) => {
             // Last started, first stopped; parts that ran before are left alone.
             for part in parts.iter().rev().filter(|part| !alive.contains(&part.name)) {
-                process::stop(&place, part.name, part.patience)?;
+                process::stop(place, part.name, part.patience)?;
             }
             return Err(error);
         }
     };
     party.write(&place.party())?;
-    print_url(&place)
+    print_url(place)?;
+    Ok(alive.is_empty())
 }
 
 /// The key by which two requests are the same: the settings in their order, and the directory.
@@ -266,9 +274,7 @@ fn print_url(place: &Place) -> Result<()> {
     Ok(())
 }
 
-/// Stops a rival.
-pub fn stop(rival: Rival) -> Result<()> {
-    let place = rival.place();
+fn stop(rival: Rival, place: &Place) -> Result<()> {
     if !place.exists() {
         say!("{}: never started here", rival.name());
         return Ok(());
@@ -276,7 +282,7 @@ pub fn stop(rival: Rival) -> Result<()> {
     let _lock = place.lock()?;
     place.forget_party()?;
     for part in rival.parts().iter().rev() {
-        let ending = match process::stop(&place, part.name, part.patience)? {
+        let ending = match process::stop(place, part.name, part.patience)? {
             process::Ending::WasGone => "was not running",
             process::Ending::Asked => "stopped",
             process::Ending::Killed => "killed: it did not stop when asked",

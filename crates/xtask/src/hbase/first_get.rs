@@ -4,7 +4,7 @@
 //! servers had stopped in order, with a table of one row.
 
 use super::tools::small_program;
-use crate::rival::{self, Request, Rival};
+use crate::rival::{Request, Rival, Running};
 use crate::server::Process;
 use crate::shell::{Run, target_dir};
 use anyhow::{Context, Result, ensure};
@@ -25,20 +25,19 @@ pub fn run() -> Result<bool> {
     ];
     let mut addresses = Vec::new();
     for (rival, settings) in &parties {
-        let url = rival::started(*rival, &request(settings, true))?;
+        let running = Running::start(*rival, &request(settings, true))?;
         let address = match rival {
             Rival::Stele => "127.0.0.1:17202",
-            _ => url.trim_start_matches("hbase://").split('?').next().unwrap_or_default(),
+            _ => running.hbase_address(),
         };
         first_get("make", address)?.check()?;
-        rival::stop(*rival)?;
         addresses.push(address.to_owned());
+        running.stop()?;
     }
     let mut times: [Vec<u64>; 2] = Default::default();
     for _ in 0..ROUNDS {
         for (((rival, settings), address), times) in parties.iter().zip(&addresses).zip(&mut times) {
             times.push(timed(*rival, &request(settings, false), address)?);
-            rival::stop(*rival)?;
         }
     }
     for ((rival, _), times) in parties.iter().zip(&mut times) {
@@ -70,7 +69,7 @@ fn first_get(task: &str, address: &str) -> Result<Run> {
         .args([task, address]))
 }
 
-/// Milliseconds from the start to the first get.
+/// Milliseconds from the start to the first get. The rival is stopped afterwards.
 fn timed(rival: Rival, request: &Request, address: &str) -> Result<u64> {
     let mut child = first_get("wait", address)?
         .into_command()
@@ -85,7 +84,9 @@ fn timed(rival: Rival, request: &Request, address: &str) -> Result<u64> {
     ensure!(ready == "ready", "the client printed {ready:?}");
     writeln!(input, "go")?;
     input.flush()?;
-    rival::started(rival, request)?;
+    let running = Running::start(rival, request)?;
+    ensure!(running.is_own(), "{} runs already", rival.name());
     let line = lines.next().context("the client ended")??;
+    running.stop()?;
     line.parse().with_context(|| format!("the client printed {line:?}"))
 }

@@ -6,7 +6,7 @@
 use super::evaluation::{Command, Evaluated, Spread, evaluate};
 use super::tools::configure;
 use crate::proc_stat::ProcStat;
-use crate::rival::{self, Place, Request, Rival};
+use crate::rival::{Place, Request, Rival, Running};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::fs;
@@ -30,7 +30,7 @@ const fn named(name: &'static str) -> Command {
 
 /// One of the two servers.
 struct Party {
-    rival: Rival,
+    running: Running,
     place: Place,
 }
 
@@ -47,19 +47,16 @@ pub fn run() -> Result<bool> {
             conf: None,
             fresh: true,
         };
-        let url = rival::started(rival, &request)?;
+        let running = Running::start(rival, &request)?;
         let address = match rival {
             Rival::Stele => STELE_HBASE,
-            _ => url.trim_start_matches("hbase://").split('?').next().unwrap_or_default(),
+            _ => running.hbase_address(),
         };
         let place = configure(address, &format!("measured-{}", rival.name()))?;
-        parties.push(Party { rival, place });
+        parties.push(Party { running, place });
     }
-    let measured = measure(&parties);
-    for party in &parties {
-        rival::stop(party.rival)?;
-    }
-    print(&measured?);
+    print(&measure(&parties)?);
+    parties.into_iter().try_for_each(|party| party.running.stop())?;
     Ok(true)
 }
 
@@ -69,8 +66,9 @@ fn measure(parties: &[Party]) -> Result<Vec<[Vec<Evaluated>; 2]>> {
     for round in 0..=ROUNDS {
         for (command, runs) in COMMANDS.iter().zip(&mut measured) {
             for (party, runs) in parties.iter().zip(runs) {
-                let run = evaluate(&party.place, *command, &[], || cpu_seconds(party.rival))?;
-                let name = party.rival.name();
+                let rival = party.running.rival();
+                let run = evaluate(&party.place, *command, &[], || cpu_seconds(rival))?;
+                let name = rival.name();
                 println!(
                     "round {round} {:<16} {name:<6} {:>9.0} rows/s {:>9.0} rows per CPU s",
                     command.name, run.rows_per_second, run.rows_per_cpu_second

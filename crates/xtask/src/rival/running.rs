@@ -1,0 +1,144 @@
+//! A rival that is there as long as a task needs it.
+//!
+//! Invariant: a rival that ran before runs afterwards, and one that the task started is stopped, also after an error.
+
+use super::{Place, Request, Rival};
+use anyhow::Result;
+
+/// A rival that is stopped when dropped, unless it ran before.
+pub struct Running {
+    rival: Rival,
+    place: Place,
+    url: String,
+    /// Constant, but for [`Running::stop`].
+    is_own: bool,
+}
+
+impl Running {
+    /// Starts a rival unless it runs already as asked for.
+    pub fn start(rival: Rival, request: &Request) -> Result<Running> {
+        Running::start_at(rival, rival.place(), request)
+    }
+
+    fn start_at(rival: Rival, place: Place, request: &Request) -> Result<Running> {
+        let is_own = super::start(rival, &place, request)?;
+        let mut running = Running {
+            rival,
+            place,
+            url: String::new(),
+            is_own,
+        };
+        running.url = super::url(rival, &running.place)?;
+        Ok(running)
+    }
+
+    /// The URL for `stele-bench`.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Where it serves HBase's protocol, if that is its own.
+    pub fn hbase_address(&self) -> &str {
+        let address = self.url.trim_start_matches("hbase://");
+        address.split('?').next().unwrap_or_default()
+    }
+
+    /// Which one it is.
+    pub fn rival(&self) -> Rival {
+        self.rival
+    }
+
+    /// Whether the task started it.
+    pub fn is_own(&self) -> bool {
+        self.is_own
+    }
+
+    /// Stops it, unless it ran before.
+    pub fn stop(mut self) -> Result<()> {
+        match std::mem::take(&mut self.is_own) {
+            true => super::stop(self.rival, &self.place),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.is_own {
+            return;
+        }
+        if let Err(error) = super::stop(self.rival, &self.place) {
+            eprintln!("stopping {}: {error:#}", self.rival.name());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rival::{Identity, Party, canonical, emulator};
+    use crate::server::{Process, Scratch};
+    use crate::shell::Run;
+    use std::collections::BTreeMap;
+    use std::fs;
+
+    const REQUEST: Request = Request {
+        settings: Vec::new(),
+        conf: None,
+        fresh: false,
+    };
+
+    /// A place where a process passes for the emulator, as its start leaves it.
+    fn place(scratch: &Scratch, process: &Process) -> Place {
+        // A path from the root is the place itself.
+        let place = Place::of(&scratch.join("emulator").to_string_lossy());
+        place.prepare(true).unwrap();
+        let identity = Identity::of(process.pid()).unwrap();
+        fs::write(place.pid_file(emulator::PART.name), format!("{identity}\n")).unwrap();
+        fs::write(place.request(), canonical(&REQUEST).unwrap()).unwrap();
+        let party = Party {
+            name: "emulator",
+            version: "1".to_owned(),
+            url: "bigtable://h:1/bench".to_owned(),
+            members: Vec::new(),
+            configuration: BTreeMap::new(),
+            data_dirs: Vec::new(),
+            settings: Vec::new(),
+        };
+        party.write(&place.party()).unwrap();
+        place
+    }
+
+    fn sleeper() -> Process {
+        Process::new(Run::new("sleep").args(["600"]).into_command().spawn().unwrap())
+    }
+
+    #[test]
+    fn a_rival_that_ran_before_runs_on() {
+        let scratch = Scratch::new("rival-before").unwrap();
+        let mut process = sleeper();
+        for stops in [true, false] {
+            let running = Running::start_at(Rival::Emulator, place(&scratch, &process), &REQUEST).unwrap();
+            assert!(!running.is_own() && running.url().starts_with("bigtable://h:1/bench"));
+            if stops {
+                running.stop().unwrap();
+            }
+        }
+        assert_eq!(process.ended().unwrap(), None);
+        scratch.passed();
+    }
+
+    #[test]
+    fn a_rival_of_the_task_is_stopped_with_it() {
+        let scratch = Scratch::new("rival-own").unwrap();
+        let mut process = sleeper();
+        drop(Running {
+            rival: Rival::Emulator,
+            place: place(&scratch, &process),
+            url: String::new(),
+            is_own: true,
+        });
+        assert!(process.ended().unwrap().is_some());
+        scratch.passed();
+    }
+}
