@@ -60,7 +60,15 @@ const SLOW: [(&str, &str, &str); 3] = [
 
 /// Packages outside the database, whose tests only the benchmark's own files can break.
 const BENCHMARK: [&str; 2] = ["bench", "wire"];
-const BENCHMARK_FILES: [&str; 4] = ["crates/bench", "crates/wire", "crates/xtask/src/rival", "Cargo.lock"];
+/// Their own files, those of crates they depend on, and those that choose other crates' versions and features.
+const BENCHMARK_FILES: [&str; 6] = [
+    "crates/bench",
+    "crates/wire",
+    "crates/hbaseclient",
+    "crates/xtask/src/rival",
+    "Cargo.toml",
+    "Cargo.lock",
+];
 
 /// The test programs of a run.
 pub struct Tests {
@@ -177,4 +185,32 @@ pub fn doc_tests() -> Result<Option<Tally>> {
         tally.cargo_line(line);
     })?;
     Ok(Some(tally.with_exit(success)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::root;
+
+    /// The crates of the workspace that a crate depends on.
+    fn dependencies(package: &str) -> Vec<String> {
+        let manifest = fs::read_to_string(root().join("crates").join(package).join("Cargo.toml")).unwrap();
+        let names = manifest.lines().filter_map(|line| line.strip_prefix("stele-"));
+        let names = names.map(|rest| rest.split(['.', ' ']).next().unwrap().to_owned());
+        names.collect()
+    }
+
+    #[test]
+    fn the_benchmark_is_tested_when_a_crate_that_it_depends_on_changes() {
+        let mut left: Vec<String> = BENCHMARK.map(str::to_owned).to_vec();
+        let mut found = Vec::new();
+        while let Some(package) = left.pop() {
+            left.extend(dependencies(&package));
+            found.push(format!("crates/{package}"));
+        }
+        assert!(found.len() > BENCHMARK.len());
+        for folder in found {
+            assert!(BENCHMARK_FILES.contains(&folder.as_str()), "{folder} is missing");
+        }
+    }
 }
