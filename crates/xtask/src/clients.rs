@@ -53,7 +53,7 @@ pub fn go_suite() -> Result<Tally> {
     })
 }
 
-/// Runs a `go test -json`, and prints the output of the tests that fail.
+/// Runs a `go test -json`, and prints the output of the tests that fail or are skipped.
 pub fn go_tests(command: Run) -> Result<Tally> {
     let mut events = GoEvents::default();
     let success = command.lines(|line| {
@@ -62,9 +62,7 @@ pub fn go_tests(command: Run) -> Result<Tally> {
         }
     })?;
     let (tally, report) = events.finish();
-    if !success {
-        print!("{report}");
-    }
+    print!("{report}");
     Ok(tally.with_exit(success))
 }
 

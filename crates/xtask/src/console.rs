@@ -116,6 +116,7 @@ fn look(server: &Server, chromium: &(PathBuf, String), modules: &Path) -> Result
     let tally = Tally {
         passed: number(" passed").unwrap_or(0),
         failed: number(" failed").unwrap_or(1),
+        ..Tally::default()
     };
     Ok(tally.with_exit(success))
 }

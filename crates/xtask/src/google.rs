@@ -27,11 +27,11 @@ pub fn run() -> Result<bool> {
     cargo(["build", "--package", "stele"]).check()?;
     let tally = with_server(|secured| {
         let mut tally = go::check(secured)?;
-        println!("Go client: {} passed, {} failed", tally.passed, tally.failed);
+        println!("Go client: {tally}");
         tally.add(java::check(secured)?);
         Ok(tally)
     })?;
-    println!("{} passed, {} failed", tally.passed, tally.failed);
+    println!("{tally}");
     Ok(tally.failed == 0 && tally.passed > 0)
 }
 

@@ -132,7 +132,8 @@ fn report(job: &Job, ended: Result<Ended>) -> Done {
     let tally = count(job.counts, &ended);
     let (passed, failed, seconds) = (tally.passed, tally.failed, ended.time.as_secs_f64());
     if failed == 0 {
-        println!("{name:<24} {passed:>6} passed {seconds:>20.1} s");
+        let skipped = tally.skips();
+        println!("{name:<24} {passed:>6} passed {seconds:>20.1} s{skipped}");
         return done(tally, ended.time);
     }
     println!("{name:<24} {passed:>6} passed {failed:>4} FAILED {seconds:>8.1} s");

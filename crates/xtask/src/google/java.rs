@@ -116,19 +116,17 @@ impl Results {
         let mut all = Tally::default();
         for (class, outcomes) in &self.0 {
             let mut tally = Tally::default();
-            let mut skipped = 0;
             for outcome in outcomes {
                 match outcome.ended.as_str() {
                     "passed" => tally.passed += 1,
-                    "skipped" => skipped += 1,
+                    "skipped" => tally.skipped += 1,
                     _ => tally.failed += 1,
                 }
                 if outcome.ended != "passed" {
                     println!("{} {}: {}", outcome.ended, outcome.test, outcome.message);
                 }
             }
-            let Tally { passed, failed } = tally;
-            println!("{class}: {passed} passed, {failed} failed, {skipped} skipped by the tests");
+            println!("{class}: {tally}");
             all.add(tally);
         }
         all
@@ -219,7 +217,8 @@ mod tests {
         ] {
             results.line(line);
         }
-        assert_eq!(results.report(), Tally { passed: 1, failed: 2 });
+        let tally = results.report();
+        assert_eq!((tally.passed, tally.failed, tally.skipped), (1, 2, 1));
         let skipped = &results.0["ReadIT"][1];
         assert_eq!(
             (skipped.test.as_str(), skipped.message.as_str()),

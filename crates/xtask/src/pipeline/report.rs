@@ -52,16 +52,17 @@ impl Report {
 
     /// A step that checked nothing has failed.
     fn add(&mut self, name: &str, tally: Tally, time: Duration) -> bool {
-        let tally = match tally == Tally::default() {
+        let tally = match tally.is_empty() {
             true => {
                 eprintln!("{name}: nothing was checked");
-                Tally::one(false)
+                Tally { failed: 1, ..tally }
             }
             false => tally,
         };
         let (passed, failed, seconds) = (tally.passed, tally.failed, time.as_secs_f64());
+        let skipped = tally.skips();
         self.lines.push(format!(
-            "{name:<22} {passed:>6} passed {failed:>4} failed {seconds:>8.1} s"
+            "{name:<22} {passed:>6} passed {failed:>4} failed {seconds:>8.1} s{skipped}"
         ));
         self.tally.add(tally);
         tally.failed == 0
@@ -79,6 +80,9 @@ impl Report {
             println!("{line}");
         }
         println!("{:<22} {:>37.1} s", "in all", self.begun.elapsed().as_secs_f64());
+        if self.tally.skipped > 0 {
+            println!("{} skipped by the tests", self.tally.skipped);
+        }
         println!("{} passed, {} failed", self.tally.passed, self.tally.failed);
         self.tally.failed == 0 && self.tally.passed > 0
     }
@@ -102,6 +106,12 @@ mod tests {
         let mut report = Report::new();
         assert!(report.step("something", || Ok(Tally::one(true))));
         assert!(!report.step("nothing", || Ok(Tally::default())));
+        let skipped = Tally {
+            skipped: 3,
+            ..Tally::default()
+        };
+        assert!(!report.step("nothing but skipped checks", || Ok(skipped)));
+        assert!(report.lines[2].ends_with(", 3 skipped"));
         assert!(!report.finish());
     }
 
@@ -110,7 +120,7 @@ mod tests {
         let mut report = Report::new();
         let result = |name: &str, passed| (name.to_owned(), Tally::one(passed), Duration::ZERO);
         report.part("both", || Ok(vec![result("a", true), result("b", false)]));
-        assert_eq!(report.tally, Tally { passed: 1, failed: 1 });
+        assert_eq!((report.tally.passed, report.tally.failed), (1, 1));
         report.part("none", || anyhow::bail!("no place"));
         assert_eq!(report.tally.failed, 2);
     }

@@ -1,7 +1,7 @@
 //! Steps of the everyday lane that start real processes, each a job of its own.
 //!
 //! A step runs in a process of this program (`cargo xtask step NAME`), so its output can be kept apart. Its last line is
-//! `N passed, N failed`. It starts the server that was built together with the tests.
+//! `N passed, N failed`, and the number of skipped checks if there are any. It starts the server that was built with the tests.
 
 use crate::jobs::{Counts, Job};
 use crate::server::{self, Build};
@@ -82,7 +82,7 @@ impl Step {
             println!("{}: {error:#}", self.title());
             Tally::one(false)
         });
-        println!("{} passed, {} failed", tally.passed, tally.failed);
+        println!("{tally}");
         Ok(tally.failed == 0 && tally.passed > 0)
     }
 }
