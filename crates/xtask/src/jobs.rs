@@ -21,9 +21,9 @@ const LONGEST: Duration = Duration::from_secs(1_200);
 /// How the checks of a job are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counts {
-    /// By the lines `test result: …` of a test program.
+    /// By the lines `test result: …` of a test program, which has one at least.
     Cargo,
-    /// By the last line `N passed, N failed`.
+    /// By the last line `N passed, N failed`, which there must be.
     Summary,
     /// As one check, by the exit status.
     Exit,
@@ -142,6 +142,7 @@ fn report(job: &Job, ended: Result<Ended>) -> Done {
         println!("    {line}");
     }
     match ended.status {
+        Some(status) if status.success() => println!("    {name} ended with success, without the result of its checks"),
         Some(status) => println!("    {name}: {status}"),
         None => println!("    {name} was killed after {:.0?}", ended.time),
     }
@@ -151,25 +152,29 @@ fn report(job: &Job, ended: Result<Ended>) -> Done {
 fn count(counts: Counts, ended: &Ended) -> Tally {
     let success = ended.status.is_some_and(|status| status.success());
     let mut tally = Tally::default();
-    match counts {
-        Counts::Cargo => ended.output.lines().for_each(|line| tally.cargo_line(line)),
+    // A test that ends its program takes the others with it, and may do so with success.
+    let told = match counts {
+        Counts::Cargo => ended.output.lines().filter(|line| tally.cargo_line(line)).count() > 0,
         Counts::Summary => tally.summary_line(ended.output.lines().last().unwrap_or_default()),
-        Counts::Exit => tally = Tally::one(success),
-    }
-    tally.with_exit(success)
+        Counts::Exit => {
+            tally = Tally::one(success);
+            true
+        }
+    };
+    tally.with_exit(success && told)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proc_stat::ProcStat;
+    use crate::server::Scratch;
 
     fn job(name: &str, counts: Counts, script: &str) -> Job {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         Job {
             name: format!("jobs::{name}"),
-    use crate::proc_stat::ProcStat;
-    use crate::server::Scratch;
             command,
             counts,
         }
@@ -187,6 +192,9 @@ mod tests {
             job("dead", Counts::Cargo, "kill -9 $$"),
             job("step", Counts::Summary, "echo '9 failed'; echo '3 passed, 0 failed'"),
             job("silent", Counts::Summary, "exit 1"),
+            job("quit", Counts::Cargo, "echo 'running 3 tests'; echo 'test a ... ok'"),
+            job("quit step", Counts::Summary, "echo 'server ready'"),
+            job("none", Counts::Cargo, "echo 'test result: ok. 0 passed; 0 failed'"),
             job("one", Counts::Exit, "echo '60 passed'"),
         ];
         let mut done = run(jobs).unwrap();
@@ -207,13 +215,15 @@ mod tests {
                 ("bad", 1, 2),
                 ("dead", 0, 1),
                 ("good", 5, 0),
+                ("none", 0, 0),
                 ("one", 1, 0),
+                ("quit", 0, 1),
+                ("quit step", 0, 1),
                 ("silent", 0, 1),
                 ("step", 3, 0)
             ]
         );
     }
-}
     #[test]
     fn a_job_that_hangs_is_killed_with_all_that_it_started() {
         let scratch = Scratch::new("jobs").unwrap();
@@ -231,3 +241,4 @@ mod tests {
         }
         scratch.passed();
     }
+}

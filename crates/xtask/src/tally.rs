@@ -50,18 +50,23 @@ impl Tally {
         self
     }
 
-    /// Takes a line of `cargo test`: `test result: ok. 5 passed; 0 failed; …`.
-    pub fn cargo_line(&mut self, line: &str) {
-        if let Some(result) = line.strip_prefix("test result: ") {
+    /// Takes a line of `cargo test`: `test result: ok. 5 passed; 0 failed; …`. Whether it is one.
+    pub fn cargo_line(&mut self, line: &str) -> bool {
+        let result = line.strip_prefix("test result: ");
+        if let Some(result) = result {
             self.add(numbers_before_words(result));
         }
+        result.is_some()
     }
 
-    /// Takes a line of a runner that ends with `N passed, N failed` in any order, as pytest and the simulator do.
-    pub fn summary_line(&mut self, line: &str) {
-        if line.contains(" passed") || line.contains(" failed") || line.contains(" error") {
+    /// Takes a line of a runner that ends with `N passed, N failed` in any order, as pytest and the simulator do. Whether it
+    /// is one.
+    pub fn summary_line(&mut self, line: &str) -> bool {
+        let is_summary = line.contains(" passed") || line.contains(" failed") || line.contains(" error");
+        if is_summary {
             *self = numbers_before_words(line);
         }
+        is_summary
     }
 }
 
