@@ -32,6 +32,7 @@ use crate::server::{self, Scratch};
 use crate::stores::{self, Store};
 use crate::tools;
 use anyhow::{Context, Result, bail, ensure};
+use clap::value_parser;
 use members::Members;
 use node::{Node, Status};
 use std::path::PathBuf;
@@ -47,10 +48,10 @@ pub struct Arguments {
     #[arg(long, default_value_t = 3)]
     nodes: usize,
     /// Rounds in each of which a node is killed under load, and another one takes its place.
-    #[arg(long, value_name = "ROUNDS", group = "task")]
+    #[arg(long, value_name = "ROUNDS", group = "task", value_parser = value_parser!(u32).range(1..))]
     kills: Option<u32>,
     /// Rounds in each of which a node is killed whose log holds as much as `--log-mib` says.
-    #[arg(long, value_name = "ROUNDS", group = "task")]
+    #[arg(long, value_name = "ROUNDS", group = "task", value_parser = value_parser!(u32).range(1..))]
     failovers: Option<u32>,
     /// The log of a node that is killed, in MiB.
     #[arg(long, default_value_t = 256)]
@@ -62,19 +63,19 @@ pub struct Arguments {
     #[arg(long, value_name = "SPLITS", default_value_t = 200)]
     splits: u32,
     /// Rounds of a fault and of restores to moments, by archived logs.
-    #[arg(long, value_name = "ROUNDS", group = "task")]
+    #[arg(long, value_name = "ROUNDS", group = "task", value_parser = value_parser!(u32).range(1..))]
     moments: Option<u32>,
     /// Bytes of each value of `--moments`, in MiB, in three rows that are written slowly; numbers in many rows when absent.
     #[arg(long, value_name = "MIB", requires = "moments")]
     value_mib: Option<u32>,
     /// Snapshots that are taken while tablets move, and restored.
-    #[arg(long, value_name = "SNAPSHOTS", group = "task")]
+    #[arg(long, value_name = "SNAPSHOTS", group = "task", value_parser = value_parser!(u32).range(1..))]
     snapshots: Option<u32>,
     /// Numbers of nodes of clusters that are measured in one run.
     #[arg(long, value_name = "NODES", value_delimiter = ',', group = "task")]
     sizes: Vec<usize>,
     /// Minutes of random faults.
-    #[arg(long, value_name = "MINUTES", group = "task")]
+    #[arg(long, value_name = "MINUTES", group = "task", value_parser = value_parser!(u64).range(1..))]
     chaos: Option<u64>,
     #[command(flatten)]
     suite: suites::Suite,

@@ -60,7 +60,7 @@ mod writers;
 mod zombie;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, value_parser};
 use std::process::ExitCode;
 use stores::Service;
 
@@ -126,7 +126,7 @@ enum Task {
     /// Kills the real server with SIGKILL under load, again and again, and proves that no acknowledged write is lost.
     Crash {
         /// How often to kill it.
-        #[arg(long, default_value_t = 50)]
+        #[arg(long, default_value_t = 50, value_parser = value_parser!(u32).range(1..))]
         rounds: u32,
     },
     /// Takes, restores and copies snapshots and backups under load: exact, quick, and without bytes that are there already.
@@ -140,10 +140,10 @@ enum Task {
     /// Runs the storage suite and the fencing tests on a real HDFS, a NameNode and a DataNode.
     Hdfs {
         /// Instead: writes this many rows to a server over HDFS, kills it, and counts them on an empty local disk.
-        #[arg(long)]
+        #[arg(long, value_parser = value_parser!(u64).range(1..))]
         survive: Option<u64>,
         /// Instead: this number of takeovers, as `zombie` does them, on HDFS.
-        #[arg(long, conflicts_with = "survive")]
+        #[arg(long, conflicts_with = "survive", value_parser = value_parser!(u32).range(1..))]
         zombie: Option<u32>,
         /// Instead: kills one of two DataNodes while a log is written.
         #[arg(long, conflicts_with_all = ["survive", "zombie"])]
@@ -159,7 +159,7 @@ enum Task {
     /// acknowledged write is lost.
     Zombie {
         /// How often.
-        #[arg(long, default_value_t = 100)]
+        #[arg(long, default_value_t = 100, value_parser = value_parser!(u32).range(1..))]
         rounds: u32,
     },
     /// Loads and presses servers with little memory, and checks size, memory and restart.
@@ -215,10 +215,10 @@ enum Task {
 #[derive(clap::Args)]
 struct StoreArguments {
     /// Instead: writes this many rows to a server over the store, kills it, and counts them on an empty local disk.
-    #[arg(long)]
+    #[arg(long, value_parser = value_parser!(u64).range(1..))]
     survive: Option<u64>,
     /// Instead: this number of takeovers, as `zombie` does them, on this store.
-    #[arg(long, conflicts_with = "survive")]
+    #[arg(long, conflicts_with = "survive", value_parser = value_parser!(u32).range(1..))]
     zombie: Option<u32>,
 }
 
@@ -292,5 +292,33 @@ fn store(service: Service, arguments: &StoreArguments) -> Result<bool> {
         (Some(rows), _) => stores::survive(service, rows),
         (_, Some(rounds)) => stores::zombie(service, rounds),
         _ => stores::conformance(service).map(|tally| tally.failed == 0 && tally.passed > 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_of_no_rounds_is_refused() {
+        let takes = |line: &str| Args::try_parse_from(line.split(' ')).is_ok();
+        let counted = [
+            "xtask crash --rounds",
+            "xtask zombie --rounds",
+            "xtask s3 --survive",
+            "xtask gcs --zombie",
+            "xtask hdfs --survive",
+            "xtask hdfs --zombie",
+            "xtask cluster --kills",
+            "xtask cluster --failovers",
+            "xtask cluster --moments",
+            "xtask cluster --snapshots",
+            "xtask cluster --chaos",
+            "xtask cluster --bench ycsb --repeats",
+        ];
+        for line in counted {
+            assert!(!takes(&format!("{line} 0")), "{line} 0");
+            assert!(takes(&format!("{line} 1")), "{line} 1");
+        }
     }
 }

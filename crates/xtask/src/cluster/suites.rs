@@ -35,7 +35,7 @@ pub struct Suite {
     #[arg(long, requires = "name")]
     only: Option<String>,
     /// Repeats of each run
-    #[arg(long, default_value_t = 3, requires = "name")]
+    #[arg(long, default_value_t = 3, requires = "name", value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     /// The folder of the suite's bundle; a new one in `target/bench` when absent
     #[arg(long, requires = "name")]
