@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 /// The last release of the command line client that is part of the public module; later ones live elsewhere.
 const CBT: &str = "cloud.google.com/go/bigtable/cmd/cbt@v1.13.0";
 
+/// Fuzzes with libFuzzer.
+const CARGO_FUZZ: &str = "0.13.2";
+
 /// The version whose configuration `deny.toml` is.
 const CARGO_DENY: &str = "0.20.2";
 
@@ -271,37 +274,26 @@ pub fn libclang() -> Result<PathBuf> {
     Ok(dir.join("clang/native"))
 }
 
-/// `cargo fuzz`, installed next to the others.
+/// `cargo fuzz`.
 pub fn cargo_fuzz() -> Result<PathBuf> {
-    let dir = tools_dir()?;
-    let program = dir.join("bin/cargo-fuzz");
-    if !program.exists() {
-        Run::new("cargo")
-            .args(["install", "--locked", "--quiet", "cargo-fuzz", "--root"])
-            .args([&dir])
-            .check()?;
-    }
-    Ok(program)
+    cargo_install("cargo-fuzz", CARGO_FUZZ)
 }
 
 /// `cargo deny`.
 pub fn cargo_deny() -> Result<PathBuf> {
+    cargo_install("cargo-deny", CARGO_DENY)
+}
+
+/// A program of this version, installed next to the others.
+fn cargo_install(name: &str, version: &str) -> Result<PathBuf> {
     let dir = tools_dir()?;
-    let program = dir.join("bin/cargo-deny");
-    if !stamped("cargo-deny", CARGO_DENY)? || !program.exists() {
+    let program = dir.join("bin").join(name);
+    if !stamped(name, version)? || !program.exists() {
         Run::new("cargo")
-            .args([
-                "install",
-                "--locked",
-                "--quiet",
-                "cargo-deny",
-                "--version",
-                CARGO_DENY,
-                "--root",
-            ])
+            .args(["install", "--locked", "--quiet", name, "--version", version, "--root"])
             .args([&dir])
             .check()?;
-        stamp("cargo-deny", CARGO_DENY)?;
+        stamp(name, version)?;
     }
     Ok(program)
 }
