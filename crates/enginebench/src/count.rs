@@ -96,7 +96,7 @@ pub fn run(path: HotPath, operations: u64) -> anyhow::Result<()> {
                 stele::scan(&server, false).await?;
                 if path == HotPath::GetKept {
                     for number in 0..ROWS {
-                        stele::value_bytes(&server, &data::key(number)).await?;
+                        stele::value(&server, &data::key(number), <[u8]>::len).await?;
                     }
                 }
                 read(&server, path, operations).await
@@ -143,7 +143,7 @@ async fn read(server: &Arc<TabletServer>, path: HotPath, operations: u64) -> any
     for _ in 0..operations {
         let absent = path == HotPath::GetAbsent;
         let number = data::below(&mut random, ROWS) + if absent { ROWS } else { 0 };
-        let found = stele::value_bytes(server, &data::key(number)).await?;
+        let found = stele::value(server, &data::key(number), <[u8]>::len).await?;
         ensure!(found.is_none() == absent, "row {number}: found {found:?}");
     }
     Ok(())

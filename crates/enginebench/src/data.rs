@@ -74,6 +74,13 @@ impl Values {
         self.at += self.len;
         value
     }
+
+    /// The value that [`Values::next`] gives after this many others, if it began at the beginning.
+    pub fn nth(&self, number: u64) -> &[u8] {
+        let different = (self.pool.len() / self.len) as u64;
+        let at = (number % different) as usize * self.len;
+        &self.pool[at..at + self.len]
+    }
 }
 
 /// A generator that gives the same numbers in every run and for every engine.
@@ -144,6 +151,14 @@ mod tests {
         let pools: BTreeSet<_> = writers.iter().map(|values| values.pool.as_ptr()).collect();
         let begins: BTreeSet<_> = writers.iter_mut().map(|values| values.next().as_ptr()).collect();
         assert_eq!((pools.len(), begins.len()), (1, 64));
+    }
+
+    #[test]
+    fn each_value_is_found_by_its_number() {
+        let (mut values, all) = (Values::new(1 << 20), Values::new(1 << 20));
+        for number in 0..20 {
+            assert_eq!(values.next(), all.nth(number));
+        }
     }
 
     #[test]

@@ -20,6 +20,9 @@ pub trait Engine: Sync {
     /// Bytes of the row's value, all of which were in memory; `None` when there is no row.
     fn get(&self, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<usize>>;
 
+    /// The row's value itself, read in the same way.
+    fn value(&self, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<Vec<u8>>>;
+
     /// How many of these rows there are, and bytes of their values, all of which were in memory. The keys ascend.
     fn get_list(&self, keys: &[[u8; KEY_BYTES]]) -> anyhow::Result<(u64, u64)>;
 

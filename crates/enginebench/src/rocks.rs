@@ -90,6 +90,10 @@ impl Engine for RocksEngine {
         Ok(self.db.get_pinned_opt(key, &self.reads)?.map(|value| value.len()))
     }
 
+    fn value(&self, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<Vec<u8>>> {
+        Ok(self.db.get_pinned_opt(key, &self.reads)?.map(|value| value.to_vec()))
+    }
+
     fn get_list(&self, keys: &[[u8; KEY_BYTES]]) -> anyhow::Result<(u64, u64)> {
         let all = self.db.cf_handle(DEFAULT_COLUMN_FAMILY_NAME);
         let all = all.context("the database has no rows at all")?;

@@ -142,10 +142,14 @@ impl Engine for SteleEngine {
 
     fn get(&self, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<usize>> {
         // Nothing is awaited by a caller who does not have to wait, as in the rival.
-        match value_without_waiting(&self.server, key)? {
+        match value_without_waiting(&self.server, key, <[u8]>::len)? {
             Some(found) => Ok(found),
-            None => block_on(value_bytes(&self.server, key)),
+            None => block_on(value(&self.server, key, <[u8]>::len)),
         }
+    }
+
+    fn value(&self, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<Vec<u8>>> {
+        block_on(value(&self.server, key, <[u8]>::to_vec))
     }
 
     fn get_list(&self, keys: &[[u8; KEY_BYTES]]) -> anyhow::Result<(u64, u64)> {
@@ -200,21 +204,29 @@ impl Drop for SteleEngine {
     }
 }
 
-/// Bytes of a row's value.
-fn value_of(batch: &RowBatch) -> Option<usize> {
+/// That which a reader wants of a row's value.
+fn value_of<T>(batch: &RowBatch, wanted: impl Fn(&[u8]) -> T) -> Option<T> {
     let cells = batch.rows().flat_map(|(_, cells)| cells);
-    cells.last().map(|cell| cell.value.len())
+    cells.last().map(|cell| wanted(&cell.value))
 }
 
-/// Bytes of a row's value, or whether there is none, read on the calling thread; `None` when that has to wait.
-fn value_without_waiting(server: &TabletServer, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<Option<usize>>> {
+/// That which a reader wants of a row's value, or whether there is none, read on the calling thread; `None` when that has to wait.
+fn value_without_waiting<T>(
+    server: &TabletServer,
+    key: &[u8; KEY_BYTES],
+    wanted: impl Fn(&[u8]) -> T,
+) -> anyhow::Result<Option<Option<T>>> {
     let row = server.get_row(TABLET, key, None).map_err(|e| anyhow!("{e}"))?;
-    Ok(row.map(|row| value_of(&row.into_batch())))
+    Ok(row.map(|row| value_of(&row.into_batch(), wanted)))
 }
 
-/// Bytes of a row's value, read on the calling thread if that does not have to wait.
-pub async fn value_bytes(server: &TabletServer, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<usize>> {
-    if let Some(found) = value_without_waiting(server, key)? {
+/// That which a reader wants of a row's value, read on the calling thread if that does not have to wait.
+pub async fn value<T>(
+    server: &TabletServer,
+    key: &[u8; KEY_BYTES],
+    wanted: impl Fn(&[u8]) -> T,
+) -> anyhow::Result<Option<T>> {
+    if let Some(found) = value_without_waiting(server, key, &wanted)? {
         return Ok(found);
     }
     let request = TabletRead {
@@ -228,7 +240,7 @@ pub async fn value_bytes(server: &TabletServer, key: &[u8; KEY_BYTES]) -> anyhow
     let mut stream = server.read(TABLET, request).await.map_err(|e| anyhow!("{e}"))?;
     let mut found = None;
     while let Some(batch) = stream.next().await.map_err(|e| anyhow!("{e}"))? {
-        found = value_of(&batch).or(found);
+        found = value_of(&batch, &wanted).or(found);
     }
     Ok(found)
 }

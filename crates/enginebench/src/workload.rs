@@ -276,6 +276,8 @@ pub fn choose(names: &[String]) -> anyhow::Result<Vec<Workload>> {
 
 /// How long reads go on before they are measured: memory is divided once a second, by the operations of the last few.
 const SETTLING_TIME: Duration = Duration::from_secs(10);
+/// Rows whose values are compared before anything is counted: many blocks of each file, in less than a second.
+const COMPARED_ROWS: u64 = 10_000;
 /// Number of the first uncounted run of a warm-up, which draws other rows than any counted one. The one before it is the last.
 const WARM_UP_ROUND: u64 = 1 << 32;
 
@@ -331,6 +333,7 @@ impl Workload {
             Kind::ZipfGet => 2 * SETTLING_TIME,
             _ => SETTLING_TIME,
         };
+        self.compare_values(engine, setup)?;
         let start = Instant::now();
         for round in 0.. {
             self.run(engine, setup, folder, WARM_UP_ROUND + round)?;
@@ -339,6 +342,25 @@ impl Workload {
             }
         }
         Ok(())
+    }
+
+    /// Compares the values of some rows with those that were loaded. Counted reads look at lengths only: a comparison would be
+    /// measured, too.
+    fn compare_values(&self, engine: &dyn Engine, setup: &Setup) -> anyhow::Result<()> {
+        let rows = self.rows(setup);
+        let values = Values::new(self.value_bytes);
+        let mut random = data::generator(41);
+        engine.on_this_thread(&mut || {
+            for _ in 0..COMPARED_ROWS {
+                let number = data::below(&mut random, rows);
+                let found = engine.value(&data::key(number))?;
+                ensure!(
+                    found.as_deref() == Some(values.nth(number)),
+                    "row {number} has another value than was loaded"
+                );
+            }
+            Ok(())
+        })
     }
 
     /// One more run that does not count.
@@ -665,6 +687,80 @@ fn written_by_process() -> anyhow::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Row;
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    /// Rows in memory. A faulty one changes a byte of each value that is read.
+    #[derive(Default)]
+    struct Rows {
+        rows: Mutex<BTreeMap<[u8; data::KEY_BYTES], Vec<u8>>>,
+        is_faulty: bool,
+    }
+
+    impl Engine for Rows {
+        fn put(&self, key: &[u8; data::KEY_BYTES], value: &[u8], _: bool) -> anyhow::Result<()> {
+            self.put_batch(&[(*key, value)])
+        }
+
+        fn put_batch(&self, rows: &[Row<'_>]) -> anyhow::Result<()> {
+            let rows = rows.iter().map(|(key, value)| (*key, value.to_vec()));
+            self.rows.lock().unwrap().extend(rows);
+            Ok(())
+        }
+
+        fn get(&self, key: &[u8; data::KEY_BYTES]) -> anyhow::Result<Option<usize>> {
+            Ok(self.value(key)?.map(|value| value.len()))
+        }
+
+        fn value(&self, key: &[u8; data::KEY_BYTES]) -> anyhow::Result<Option<Vec<u8>>> {
+            let mut value = self.rows.lock().unwrap().get(key).cloned();
+            if let (true, Some(value)) = (self.is_faulty, &mut value) {
+                value[0] ^= 1;
+            }
+            Ok(value)
+        }
+
+        fn get_list(&self, _: &[[u8; data::KEY_BYTES]]) -> anyhow::Result<(u64, u64)> {
+            bail!("no lists")
+        }
+
+        fn scan(&self, _: bool) -> anyhow::Result<(u64, u64)> {
+            bail!("no scans")
+        }
+
+        fn settle(&self) -> anyhow::Result<()> {
+            Ok(())
+        }
+
+        fn compact(&self) -> anyhow::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_engine_with_other_values_is_not_measured() {
+        let folder = tempfile::tempdir().unwrap();
+        let setup = Setup {
+            folder: folder.path().to_owned(),
+            scale: 0.001,
+            memory: 1 << 20,
+            seconds: None,
+            rival_urgent: false,
+            fixed_memory: false,
+        };
+        let warms_up = |is_faulty: bool| {
+            let engine = Rows {
+                is_faulty,
+                ..Rows::default()
+            };
+            let workload = choose(&["disk-bytes-1000".to_owned()]).unwrap()[0];
+            workload.load(&engine, &setup).unwrap();
+            workload.warm_up(&engine, &setup, folder.path()).is_ok()
+        };
+        assert!(warms_up(false));
+        assert!(!warms_up(true));
+    }
 
     #[test]
     fn names_choose_by_prefix_and_exactly() {
