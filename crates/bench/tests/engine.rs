@@ -354,6 +354,62 @@ impl Target for Unflushed {
     }
 }
 
+/// A target that makes no table.
+struct Refusing(Arc<dyn Target>, TargetError);
+
+#[async_trait::async_trait]
+impl Target for Refusing {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    async fn create_table(&self, _: &TableSpec) -> target::Result<()> {
+        Err(self.1.clone())
+    }
+
+    async fn drop_table(&self, name: &str) -> target::Result<()> {
+        self.0.drop_table(name).await
+    }
+
+    async fn flush_table(&self, name: &str) -> target::Result<()> {
+        self.0.flush_table(name).await
+    }
+
+    async fn connect(&self) -> target::Result<Arc<dyn Connection>> {
+        self.0.connect().await
+    }
+
+    async fn describe(&self) -> target::Result<Vec<(String, String)>> {
+        self.0.describe().await
+    }
+}
+
+#[test]
+fn runs_whose_table_could_not_be_made_failed() {
+    let refused = |error: TargetError| {
+        block_on(async move {
+            let url = "memory://refusing";
+            let target = Arc::new(Refusing(target::open(url).await.expect("a target"), error));
+            let runs = [load(), mixed(0.5), check()].map(|run| Stage::Run(Box::new(run)));
+            let stages = [Stage::Create(spec())].into_iter().chain(runs).collect();
+            conduct(target, url, stages, 1).await
+        })
+    };
+    let why = format!("making table {TABLE}: refused: no room");
+    for run in refused(TargetError::Refused("no room".into())) {
+        assert_eq!(run.ending, Ending::Failed(vec![why.clone()]), "{}", run.label);
+    }
+    // The target need not have everything.
+    for run in refused(TargetError::Unsupported("no such table".into())) {
+        assert!(
+            matches!(run.ending, Ending::Skipped(_)),
+            "{}: {:?}",
+            run.label,
+            run.ending
+        );
+    }
+}
+
 #[test]
 fn runs_on_a_table_that_was_not_flushed_say_so() {
     let settled = |url: &'static str, refuses: bool| {

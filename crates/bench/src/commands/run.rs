@@ -11,8 +11,8 @@ use stele_bench::engine::conductor::{Conductor, Rival};
 use stele_bench::engine::dispatcher::{Dispatcher, Hiring};
 use stele_bench::engine::progress::Progress;
 use stele_bench::engine::{parties, warm, witness};
-use stele_bench::outcome::Ending;
-use stele_bench::plan::{Stage, Suite};
+use stele_bench::outcome::{Ending, RunOutcome};
+use stele_bench::plan::{Role, Stage, Suite};
 use stele_bench::report;
 use stele_bench::suites::{self, SuiteOptions};
 use stele_bench::xray::{self, Sampler, Watched};
@@ -74,7 +74,7 @@ pub struct Arguments {
     token: Option<String>,
 }
 
-/// Runs the suite. Returns whether every run passed.
+/// Runs the suite. Returns whether something was measured, and no run failed.
 pub async fn run(arguments: Arguments) -> Result<bool> {
     let suite = suite(&arguments)?;
     // Refuses a folder that holds anything else, before hours are spent.
@@ -257,23 +257,53 @@ fn now() -> f64 {
         .as_secs_f64()
 }
 
-/// Prints the outcome. Returns whether every run passed.
+/// Prints the outcome. Returns whether the suite succeeded.
 fn conclude(bundle: &Bundle, out: &Path) -> bool {
-    let failed: Vec<_> = bundle
-        .runs
-        .iter()
-        .filter(|r| matches!(r.ending, Ending::Failed(_)))
-        .collect();
-    let skipped = bundle
-        .runs
-        .iter()
-        .filter(|r| matches!(r.ending, Ending::Skipped(_)))
-        .count();
-    let passed = bundle.runs.len() - failed.len() - skipped;
+    let count = |wanted: fn(&Ending) -> bool| bundle.runs.iter().filter(|r| wanted(&r.ending)).count();
+    let failed = count(|ending| matches!(ending, Ending::Failed(_)));
+    let skipped = count(|ending| matches!(ending, Ending::Skipped(_)));
+    let passed = bundle.runs.len() - failed - skipped;
     println!(
-        "{passed} runs passed, {} failed, {skipped} not run; report: {}",
-        failed.len(),
+        "{passed} runs passed, {failed} failed, {skipped} not run; report: {}",
         out.join("report.html").display()
     );
-    failed.is_empty()
+    if !has_result(bundle) {
+        println!("nothing was measured: no run passed but those that warm servers up");
+    }
+    failed == 0 && has_result(bundle)
+}
+
+/// Whether any run of the suite passed.
+fn has_result(bundle: &Bundle) -> bool {
+    let is_result = |run: &RunOutcome| run.role != Role::Warm && run.ending == Ending::Passed;
+    bundle.runs.iter().any(is_result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suite_succeeds_if_something_passed_and_nothing_failed() {
+        let run = |role, ending| RunOutcome {
+            role,
+            ending,
+            ..RunOutcome::default()
+        };
+        let passed = run(Role::Measure, Ending::Passed);
+        let skipped = run(Role::Measure, Ending::Skipped("no such call".into()));
+        let failed = run(Role::Check, Ending::Failed(vec!["lost rows".into()]));
+        let warm = run(Role::Warm, Ending::Passed);
+        let succeeds = |runs: &[&RunOutcome]| {
+            let bundle = Bundle {
+                runs: runs.iter().map(|run| (*run).clone()).collect(),
+                ..Bundle::default()
+            };
+            conclude(&bundle, Path::new("out"))
+        };
+        assert!(succeeds(&[&warm, &passed, &skipped]));
+        assert!(!succeeds(&[&passed, &failed]));
+        assert!(!succeeds(&[&warm, &skipped, &skipped]));
+        assert!(!succeeds(&[]));
+    }
 }

@@ -6,6 +6,7 @@
 //!
 //! Rules about failure:
 //! * A stage that fails does not end the suite: the runs that depended on it are skipped, with the cause.
+//! * Runs whose table could not be made have failed: skipping all of them would let a suite that measured nothing pass.
 //! * A check that finds a fault fails every run that wrote to the table: a fast run whose rows are gone was not fast.
 
 use crate::bundle::{Bundle, Party};
@@ -54,8 +55,8 @@ pub struct Conductor<'a> {
 struct Table {
     written: Vec<Written>,
     writers: Vec<usize>,
-    /// Why later runs cannot be trusted.
-    broken: Option<String>,
+    /// The ending of later runs, none of which is started.
+    broken: Option<Ending>,
     /// Why the target has not flushed it.
     unflushed: Option<String>,
 }
@@ -101,18 +102,16 @@ impl Conductor<'_> {
             match stage {
                 Stage::Create(spec) => {
                     let made = create(&*target, spec).await;
-                    let broken = made.err().map(|e| format!("making table {}: {e}", spec.name));
-                    if let Some(why) = &broken {
+                    if let Err(error) = &made {
+                        let title = self.title(experiment, party, "");
                         self.progress
-                            .say(&format!("{}: {why}", self.title(experiment, party, "")));
+                            .say(&format!("{title}: making table {}: {error}", spec.name));
                     }
-                    tables.insert(
-                        spec.name.clone(),
-                        Table {
-                            broken,
-                            ..Table::default()
-                        },
-                    );
+                    let table = Table {
+                        broken: made.err().map(|error| not_made(&spec.name, &error)),
+                        ..Table::default()
+                    };
+                    tables.insert(spec.name.clone(), table);
                 }
                 Stage::Drop(name) => {
                     tables.remove(name);
@@ -172,8 +171,8 @@ impl Conductor<'_> {
         let broken = names
             .iter()
             .find_map(|name| tables.get(name).and_then(|t| t.broken.clone()));
-        if let Some(why) = broken {
-            let outcome = skipped(run, why);
+        if let Some(ending) = broken {
+            let outcome = not_started(run, ending);
             self.progress.over(&title, &outcome, 0.0);
             return outcome;
         }
@@ -182,10 +181,11 @@ impl Conductor<'_> {
             .and_then(|n| tables.get(n))
             .map_or(&[][..], |t| &t.written);
         let Some(rival) = self.rivals.get(party) else {
-            return skipped(run, "no such target".into());
+            return not_started(run, Ending::Skipped("no such target".into()));
         };
         if run.role == Role::Check && !rival.target.stores() {
-            return skipped(run, "its responses are prepared; there is nothing to check".into());
+            let why = "its responses are prepared; there is nothing to check";
+            return not_started(run, Ending::Skipped(why.into()));
         }
         let trusting = if rival.target.stores() {
             None
@@ -255,13 +255,22 @@ fn table_names(run: &Run) -> Vec<String> {
     }
 }
 
-fn skipped(run: &Run, why: String) -> RunOutcome {
+/// The ending of runs whose table could not be made. A target that lacks something that the table needs has no fault.
+fn not_made(table: &str, error: &TargetError) -> Ending {
+    let why = format!("making table {table}: {error}");
+    match error {
+        TargetError::Unsupported(_) => Ending::Skipped(why),
+        _ => Ending::Failed(vec![why]),
+    }
+}
+
+fn not_started(run: &Run, ending: Ending) -> RunOutcome {
     RunOutcome {
         label: run.label.clone(),
         role: run.role,
         point: run.point.clone(),
         clients: run.clients,
-        ending: Ending::Skipped(why),
+        ending,
         ..RunOutcome::default()
     }
 }
@@ -320,6 +329,11 @@ fn fail(outcome: &mut RunOutcome, cause: String) {
 
 /// Notes the writes of the bundle's last run, or the consequences of its failure for the runs before and after it.
 fn settle_accounts(run: &Run, bundle: &mut Bundle, tables: &mut HashMap<String, Table>) {
+    let is_broken = |name: &String| tables.get(name).is_some_and(|table| table.broken.is_some());
+    if table_names(run).iter().any(is_broken) {
+        // It was not started: it wrote nothing, and found nothing about others.
+        return;
+    }
     let Some(index) = bundle.runs.len().checked_sub(1) else {
         return;
     };
@@ -348,7 +362,7 @@ fn settle_accounts(run: &Run, bundle: &mut Bundle, tables: &mut HashMap<String, 
         }
         match (&causes, run.role) {
             (Some(_), Role::Check) => suspects.extend(table.writers.iter().copied()),
-            (Some(why), Role::Load) => table.broken = Some(format!("{} failed: {why}", run.label)),
+            (Some(why), Role::Load) => table.broken = Some(Ending::Skipped(format!("{} failed: {why}", run.label))),
             _ => {}
         }
     }
