@@ -311,6 +311,48 @@ fn failed_operations_alone_do_not_fail_a_run_in_which_a_server_is_killed() {
     assert_eq!(rows, (Some(90), Some(90), 9));
 }
 
+/// One run of puts in which a command is to kill a server.
+fn killed_by(command: &str, at_seconds: f64) -> RunOutcome {
+    let url = "memory://killed";
+    let mut run = disrupted();
+    run.disruption = Some(Disruption {
+        at_seconds,
+        command: command.into(),
+    });
+    let runs = block_on(async {
+        let target = target::open(url).await.expect("a target");
+        let stages = vec![Stage::Create(spec()), Stage::Run(Box::new(run))];
+        conduct(target, url, stages, 1).await
+    });
+    runs.into_iter().next().expect("a run")
+}
+
+#[test]
+fn a_run_in_which_no_server_was_killed_fails() {
+    let refused = causes(&killed_by("echo no such process >&2; false", 0.0));
+    assert!(
+        refused.contains("exit status: 1") && refused.contains("no such process"),
+        "{refused}"
+    );
+    let unknown = causes(&killed_by("no-such-command-here", 0.0));
+    assert!(unknown.contains("exit status: 127"), "{unknown}");
+    let early = causes(&killed_by("true", 3_600.0));
+    assert!(early.contains("was to be killed at 3600.0 s"), "{early}");
+}
+
+#[test]
+fn a_command_that_outlives_its_run_is_waited_for() {
+    let good = killed_by("sleep 1; echo gone", 0.0);
+    assert_eq!(good.ending, Ending::Passed);
+    assert!(
+        good.events.iter().any(|event| event.text.contains("gone")),
+        "{:?}",
+        good.events
+    );
+    let bad = causes(&killed_by("sleep 1; exit 3", 0.0));
+    assert!(bad.contains("exit status: 3"), "{bad}");
+}
+
 /// Puts, and a check that compares the rows with them.
 async fn disrupted_and_checked(url: &str) -> Vec<RunOutcome> {
     let target = target::open(url).await.expect("a target");

@@ -444,7 +444,7 @@ fn finish(outcome: &mut RunOutcome, experiment: &Experiment, point: &Point) {
         outcome.events = vec![
             Event {
                 at: 40.0,
-                text: "server killed: kill 4242".into(),
+                text: "command that kills a server: kill 4242".into(),
             },
             Event {
                 at: 75.0,

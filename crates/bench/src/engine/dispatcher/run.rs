@@ -17,6 +17,8 @@ use tokio::sync::mpsc;
 
 /// Longest time for workers to connect their clients, and to end a run.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Longest time for the command that kills servers. It also restarts those that are to return.
+const KILL_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A run to be carried out.
 pub struct Order<'a> {
@@ -84,9 +86,12 @@ struct UnderWay<'a> {
     unsupported: Option<String>,
     cpu_before: Option<BTreeMap<String, ProcessTime>>,
     cpu_after: Option<BTreeMap<String, ProcessTime>>,
+    /// Taken when its command is started.
     disruption: Option<&'a Disruption>,
-    disrupted: mpsc::Receiver<String>,
-    disrupt: mpsc::Sender<String>,
+    /// The command's end, or why that was not good.
+    disrupted: mpsc::Receiver<Result<String, String>>,
+    /// Taken by the command.
+    disrupt: Option<mpsc::Sender<Result<String, String>>>,
 }
 
 impl<'a> UnderWay<'a> {
@@ -108,7 +113,7 @@ impl<'a> UnderWay<'a> {
             cpu_after: None,
             disruption: run.disruption.as_ref(),
             disrupted,
-            disrupt,
+            disrupt: Some(disrupt),
         }
     }
 
@@ -141,13 +146,11 @@ impl<'a> UnderWay<'a> {
         while !self.is_over() {
             let (until_mark, wake) = self.next_moment();
             tokio::select! {
-                happened = dispatcher.events.recv() => {
-                    let Some((id, happening)) = happened else {
-                        return Err("the listener has ended".into());
-                    };
-                    dispatcher.note(id, &happening);
-                    self.happened(dispatcher, id, happening, observer).await?;
-                }
+                // A planned action that is due comes before a message that may end the run. Messages may come without
+                // end, so they are last.
+                biased;
+                () = tokio::time::sleep_until(until_mark.into()), if wake => self.moment(observer),
+                Some(ended) = self.disrupted.recv() => self.disruption_ended(ended),
                 _ = every.tick() => {
                     if observer.is_interrupted() {
                         return Err("interrupted".into());
@@ -157,12 +160,43 @@ impl<'a> UnderWay<'a> {
                     let done = self.done_operations();
                     observer.progress(self.order.run, self.elapsed(), done, self.book.total(), last.as_ref());
                 }
-                () = tokio::time::sleep_until(until_mark.into()), if wake => self.moment(observer),
-                Some(text) = self.disrupted.recv() => self.event(text),
+                happened = dispatcher.events.recv() => {
+                    let Some((id, happening)) = happened else {
+                        return Err("the listener has ended".into());
+                    };
+                    dispatcher.note(id, &happening);
+                    self.happened(dispatcher, id, happening, observer).await?;
+                }
             }
         }
         self.cpu_after.get_or_insert_with(|| observer.server_cpu());
+        if self.unsupported.is_none() {
+            self.end_disruption().await;
+        }
         Ok(())
+    }
+
+    /// Waits for the command that kills servers. A run without a kill measured something else than the plan asks for.
+    async fn end_disruption(&mut self) {
+        if let Some(planned) = self.disruption {
+            let (at, over) = (planned.at_seconds, self.elapsed());
+            self.causes.push(format!(
+                "it was over after {over:.1} s, and a server was to be killed at {at:.1} s"
+            ));
+        } else if self.disrupt.is_none() {
+            // Its sender is gone, and with it this loop, when the command has ended.
+            while let Some(ended) = self.disrupted.recv().await {
+                self.disruption_ended(ended);
+            }
+        }
+    }
+
+    fn disruption_ended(&mut self, ended: Result<String, String>) {
+        if let Err(cause) = &ended {
+            self.causes.push(format!("killing a server: {cause}"));
+        }
+        let (Ok(text) | Err(text)) = ended;
+        self.event(text);
     }
 
     fn done_operations(&self) -> u64 {
@@ -432,8 +466,10 @@ impl<'a> UnderWay<'a> {
         }
         if let Some(disruption) = self.disruption.filter(|d| elapsed >= d.at_seconds) {
             self.disruption = None;
-            self.event(format!("server killed: {}", disruption.command));
-            tokio::spawn(disturb(disruption.command.clone(), self.disrupt.clone()));
+            self.event(format!("command that kills a server: {}", disruption.command));
+            if let Some(tell) = self.disrupt.take() {
+                tokio::spawn(disturb(disruption.command.clone(), tell));
+            }
         }
     }
 
@@ -505,17 +541,22 @@ fn spent(before: &BTreeMap<String, ProcessTime>, after: &BTreeMap<String, Proces
 }
 
 /// Runs the user's command that kills a server, and reports its exit.
-async fn disturb(command: String, tell: mpsc::Sender<String>) {
+async fn disturb(command: String, tell: mpsc::Sender<Result<String, String>>) {
     let output = Command::new("sh").args(["-c", &command]).kill_on_drop(true).output();
-    let text = match tokio::time::timeout(Duration::from_secs(60), output).await {
+    let ended = match tokio::time::timeout(KILL_PATIENCE, output).await {
         Ok(Ok(output)) => {
-            let said: String = String::from_utf8_lossy(&output.stdout).chars().take(500).collect();
-            format!("the command ended with {}: {said}", output.status)
+            let first = |bytes: &[u8]| -> String { String::from_utf8_lossy(bytes).chars().take(500).collect() };
+            let text = format!("the command ended with {}: {}", output.status, first(&output.stdout));
+            if output.status.success() {
+                Ok(text)
+            } else {
+                Err(format!("{text} {}", first(&output.stderr)))
+            }
         }
-        Ok(Err(error)) => format!("the command could not be run: {error}"),
-        Err(_) => "the command did not end within 60 s".to_owned(),
+        Ok(Err(error)) => Err(format!("the command could not be run: {error}")),
+        Err(_) => Err(format!("the command did not end within {} s", KILL_PATIENCE.as_secs())),
     };
-    let _ = tell.send(text).await;
+    let _ = tell.send(ended).await;
 }
 
 impl Dispatcher {
