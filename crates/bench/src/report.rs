@@ -1,7 +1,8 @@
 //! One self-contained HTML page from one bundle or several.
 //!
 //! The page needs no other files: style sheet and charts are in it, and there is no script. Rules:
-//! * A figure of a run that did not pass is never shown as a result. The cause stands in the figure's place.
+//! * A figure of a run that did not pass is never shown as a result. The cause stands in the figure's place, also if
+//!   other repeats of the run passed.
 //! * Losses are printed as plainly as wins, and failures first.
 //! * Every axis has a name and a unit. A chart without data is left out, with a sentence that gives the reason.
 //! * Text from bundles is escaped by the templates; nothing is put into the page unescaped but the style sheet.

@@ -1,6 +1,9 @@
 //! A bundle's runs in the order of the report.
 //!
 //! By experiment, point and target, repeats together. Pure.
+//!
+//! Rule: a cell of which any repeat did not pass has no figure. Those of the other repeats would hide the failure, and
+//! would win comparisons that the target did not complete.
 
 use super::metric::{self, Latency, Spread};
 use super::number;
@@ -146,22 +149,27 @@ pub fn position(experiment: &Experiment, x: &str) -> String {
 }
 
 impl<'a> Cell<'a> {
-    /// The repeats that passed.
+    /// All repeats, if all of them passed.
     pub fn passed(&self) -> impl Iterator<Item = &'a RunOutcome> {
-        self.runs.iter().copied().filter(|run| run.ending == Ending::Passed)
+        let all = self.runs.iter().all(|run| run.ending == Ending::Passed);
+        self.runs.iter().copied().filter(move |_| all)
     }
 
-    /// Its value in `metric` over the repeats that have one.
+    /// Its value in `metric`, unless a repeat that did not pass has none.
     pub fn value(&self, metric: Metric) -> Option<Spread> {
-        Spread::of(self.runs.iter().filter_map(|run| metric::value(run, metric)))
+        let values = || self.runs.iter().map(|run| (run, metric::value(run, metric)));
+        if values().any(|(run, value)| run.ending != Ending::Passed && value.is_none()) {
+            return None;
+        }
+        Spread::of(values().filter_map(|(_, value)| value))
     }
 
-    /// Mean of a figure over the repeats that passed.
+    /// Mean of a figure over all repeats, if all of them passed.
     pub fn mean(&self, figure: impl Fn(&RunOutcome) -> Option<f64>) -> Option<f64> {
         Spread::of(self.passed().filter_map(figure)).map(|spread| spread.mean)
     }
 
-    /// Latencies of all repeats that passed.
+    /// Latencies of all repeats, if all of them passed.
     pub fn latency(&self) -> Option<Latency> {
         Latency::of_kinds(self.passed().flat_map(|run| &run.kinds))
     }
@@ -185,7 +193,7 @@ impl<'a> Cell<'a> {
         if causes.is_empty() {
             return None;
         }
-        let bad = self.runs.len() - self.passed().count();
+        let bad = self.runs.iter().filter(|run| run.ending != Ending::Passed).count();
         let some = if bad < self.runs.len() {
             format!("{bad} of {} repeats ", self.runs.len())
         } else {
@@ -327,7 +335,29 @@ mod tests {
         let results = of_bundle(&bundle);
         let cell = &results[3].rows[0].cells[0];
         assert_eq!(cell.problem().unwrap(), "1 of 2 repeats failed: x");
-        assert_eq!(cell.value(Metric::RowsPerSecond).unwrap().repeats, 1);
+        assert!(cell.value(Metric::RowsPerSecond).is_none() && cell.latency().is_none());
+        assert_eq!(cell.mean(|run| Some(run.seconds)), None);
+        assert_eq!(cell.generator_use(&bundle), None);
+        let other = &results[3].rows[0].cells[1];
+        assert!(other.value(Metric::RowsPerSecond).is_some());
+        assert_eq!(advantage(other, cell, Metric::RowsPerSecond), None);
+    }
+
+    #[test]
+    fn stale_reads_are_a_value_unless_another_repeat_has_none() {
+        let run = |ending| {
+            let mut run = RunOutcome {
+                ending,
+                ..RunOutcome::default()
+            };
+            (run.verdict.checked, run.verdict.stale) = (100, 5);
+            run
+        };
+        let failed = run(Ending::Failed(vec!["5 stale reads".into()]));
+        let (passed, skipped) = (run(Ending::Passed), run(Ending::Skipped("no table".into())));
+        let value = |runs: &[&'_ RunOutcome]| Cell { runs: runs.to_vec() }.value(Metric::StalePercent);
+        assert_eq!(value(&[&failed, &passed]).unwrap().repeats, 2);
+        assert_eq!(value(&[&failed, &skipped]), None);
     }
 
     #[test]

@@ -101,7 +101,6 @@ fn throughput_line(results: &Results<'_>, row: &Row<'_>, cell: &Cell<'_>) -> Mar
         td {
             (rate(Metric::OperationsPerSecond, 1.0))
             @if limited { abbr title="the generator could do less than 1.5 times as much: it may have been the limit" { "†" } }
-            @if let Some(problem) = cell.problem() { div.bad { (problem) } }
         }
         td { (rate(Metric::RowsPerSecond, 1.0)) }
         td { (rate(Metric::BytesPerSecond, 1e6)) }
@@ -120,7 +119,7 @@ const PERCENTILES: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
 pub fn latency(results: &Results<'_>) -> Markup {
     html! {
         div.wide { table {
-            caption { "Latency, ms, of one call; all repeats that passed together" }
+            caption { "Latency, ms, of one call; all repeats together" }
             thead { tr {
                 th { "run" } th.who { "target" } th { "mean" } th { "sd" }
                 @for percentile in PERCENTILES { th { "p" (percentile) } }

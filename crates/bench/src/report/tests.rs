@@ -55,6 +55,24 @@ fn failures_come_with_causes_and_without_figures() {
 }
 
 #[test]
+fn a_run_of_which_one_repeat_failed_has_no_figures() {
+    let mut bundle = fabricated::bundle(1.0);
+    bundle.suite.experiments.truncate(1);
+    bundle.runs.retain(|run| run.experiment == "B01");
+    let passing = summary::summary(&bundle);
+    let failing = |run: &&mut RunOutcome| run.party == 1 && run.repeat == 2;
+    for run in bundle.runs.iter_mut().filter(failing) {
+        run.ending = Ending::Failed(vec!["the cause of it all".into()]);
+    }
+    let page = page_of(&bundle);
+    assert!(page.contains("1 of 2 repeats failed: the cause of it all"));
+    assert!(page.contains("within the spread of repeats at 0 of 0 points that both completed"));
+    let lines = |text: &str| text.matches(" failed |  |  |").count();
+    let summary = summary::summary(&bundle);
+    assert_eq!(lines(&summary), lines(&passing) + 4, "{summary}");
+}
+
+#[test]
 fn a_target_that_was_not_flushed_is_named() {
     let mut bundle = fabricated::bundle(1.0);
     let texts = |bundle: &Bundle| [page_of(bundle), summary::summary(bundle)];
