@@ -19,7 +19,7 @@ mod tables;
 mod verify;
 mod write;
 
-pub use read::read;
+pub use read::{read, repeats};
 pub use verify::{Problem, verify};
 pub use write::{write, write_partial};
 
@@ -102,6 +102,9 @@ pub struct Bundle {
     pub ended_at: f64,
     /// The machine of the dispatcher: processor, cores, memory, kernel, file system.
     pub machine: BTreeMap<String, String>,
+    /// Times that each experiment was to be run on each target. Absent in bundles of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeats: Option<u32>,
     /// The plan.
     pub suite: Suite,
     /// The targets.

@@ -185,22 +185,29 @@ fn check_sums(run: &RunOutcome, problem: &mut impl FnMut(String)) {
     }
 }
 
-/// Every run of the suite has an outcome for every target, once in each repeat. No other run has one.
+/// Repeats without an outcome that are named for one run and target; more of them would say nothing new.
+const MISSING_NAMED_MAX: usize = 8;
+
+/// Repeats with an outcome, by experiment and label, then by target.
+type Outcomes<'b> = BTreeMap<(&'b str, &'b str), BTreeMap<usize, BTreeSet<u32>>>;
+
+/// Every run of the suite has one outcome for every target in each repeat. No other run has one.
 fn check_coverage(bundle: &Bundle, problems: &mut Vec<Problem>) {
-    let mut outcomes: BTreeMap<(&str, &str), BTreeSet<usize>> = BTreeMap::new();
+    let mut outcomes = Outcomes::new();
     let mut seen = BTreeSet::new();
     for run in &bundle.runs {
         // Warming up is not part of the suite.
         if run.role != Role::Warm {
-            outcomes
-                .entry((&run.experiment, &run.label))
-                .or_default()
-                .insert(run.party);
+            let parties = outcomes.entry((&run.experiment, &run.label)).or_default();
+            parties.entry(run.party).or_default().insert(run.repeat);
         }
         if !seen.insert((&run.experiment, &run.label, run.party, run.repeat)) {
             problems.push(Problem::new(place(bundle, run), "there twice"));
         }
     }
+    // A bundle that does not record its repeats has at least those that were found.
+    let found = || outcomes.values().flat_map(BTreeMap::values).flatten();
+    let repeats = bundle.repeats.or_else(|| found().max().copied()).unwrap_or(1);
     for experiment in bundle
         .suite
         .experiments
@@ -215,18 +222,36 @@ fn check_coverage(bundle: &Bundle, problems: &mut Vec<Problem>) {
             let parties = outcomes
                 .remove(&(experiment.id.as_str(), run.label.as_str()))
                 .unwrap_or_default();
-            for (index, party) in bundle
-                .parties
-                .iter()
-                .enumerate()
-                .filter(|(index, _)| !parties.contains(index))
-            {
-                let place = format!("{} {} on {}", experiment.id, run.label, party.name);
-                problems.push(Problem::new(place, format!("no outcome (target {index})")));
+            for (index, party) in bundle.parties.iter().enumerate() {
+                let found = parties.get(&index).cloned().unwrap_or_default();
+                if let Some(problem) = check_repeats(&found, repeats) {
+                    let place = format!("{} {} on {}", experiment.id, run.label, party.name);
+                    problems.push(Problem::new(place, format!("{problem} (target {index})")));
+                }
             }
         }
     }
     for (experiment, label) in outcomes.into_keys() {
         problems.push(Problem::new(format!("{experiment} {label}"), "not in the suite"));
     }
+}
+
+/// Whether these are the repeats from the first to the last.
+fn check_repeats(found: &BTreeSet<u32>, repeats: u32) -> Option<String> {
+    if let Some(other) = found.iter().find(|repeat| !(1..=repeats).contains(*repeat)) {
+        return Some(format!("repeat {other}, and there are {repeats}"));
+    }
+    if found.is_empty() {
+        return Some("no outcome".to_owned());
+    }
+    let missing = (1..=repeats).filter(|repeat| !found.contains(repeat));
+    let named: Vec<String> = missing
+        .take(MISSING_NAMED_MAX)
+        .map(|repeat| repeat.to_string())
+        .collect();
+    let count = u64::from(repeats) - found.len() as u64;
+    (count > 0).then(|| {
+        let more = if count > named.len() as u64 { ", …" } else { "" };
+        format!("no outcome of {count} of {repeats} repeats: {}{more}", named.join(", "))
+    })
 }

@@ -16,6 +16,8 @@ use std::sync::OnceLock;
 
 /// Seconds since 1970 at which the fabricated suite started.
 const STARTED_AT: f64 = 1_767_225_600.0;
+/// Times that each experiment was run on each target.
+const REPEATS: u32 = 2;
 
 /// A small deterministic generator.
 struct Dice(u64);
@@ -69,6 +71,7 @@ fn made(factor: f64) -> Bundle {
         .map(String::from)
         .into(),
         started_at: STARTED_AT,
+        repeats: Some(REPEATS),
         machine: [
             ("processor", "Fabricated Processor 3.0 GHz"),
             ("cores", "2"),
@@ -90,7 +93,7 @@ fn made(factor: f64) -> Bundle {
     };
     let mut clock = 5.0;
     for experiment in &suite.experiments {
-        for repeat in 1..=2 {
+        for repeat in 1..=REPEATS {
             for party in 0..bundle.parties.len() {
                 for stage in &experiment.stages {
                     let Stage::Run(run) = stage else { continue };

@@ -27,6 +27,8 @@ pub(super) struct Index {
     pub command: Vec<String>,
     pub started_at: f64,
     pub ended_at: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeats: Option<u32>,
     pub machine: BTreeMap<String, String>,
     pub witnesses: Vec<Witness>,
     pub parties: Vec<String>,
@@ -69,6 +71,7 @@ impl Index {
             command: bundle.command.clone(),
             started_at: bundle.started_at,
             ended_at: bundle.ended_at,
+            repeats: bundle.repeats,
             machine: bundle.machine.clone(),
             witnesses: bundle.witnesses.clone(),
             runs: runs.collect(),

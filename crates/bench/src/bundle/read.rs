@@ -40,6 +40,7 @@ pub fn read(dir: &Path) -> Result<Bundle, BundleError> {
         command: index.command,
         started_at: index.started_at,
         ended_at: index.ended_at,
+        repeats: index.repeats,
         machine: index.machine,
         suite: json(dir, layout::SUITE)?,
         parties,
@@ -51,6 +52,12 @@ pub fn read(dir: &Path) -> Result<Bundle, BundleError> {
             pauses: table(dir, layout::PAUSES, tables::decode_pauses)?,
         },
     })
+}
+
+/// Times that each experiment of the bundle in `dir` was to be run on each target, if it records that.
+pub fn repeats(dir: &Path) -> Result<Option<u32>, BundleError> {
+    let index: Index = parse(&dir.join(layout::INDEX), &file(dir, layout::INDEX)?)?;
+    Ok(index.repeats)
 }
 
 /// The part of `bundle.json` that every version has.

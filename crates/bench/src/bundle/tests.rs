@@ -90,7 +90,7 @@ fn missing_and_extra_files_are_found() {
 #[test]
 fn figures_that_do_not_fit_are_found_though_sums_were_made_anew() {
     type Change = fn(&mut Bundle);
-    let cases: [(&str, Change); 9] = [
+    let cases: [(&str, Change); 13] = [
         ("steps", |bundle| bundle.runs[0].kinds[0].steps += 1),
         ("workers' sum", |bundle| bundle.runs[0].kinds[0].operations *= 2),
         ("mean", |bundle| bundle.runs[0].kinds[0].micros_sum *= 0.9),
@@ -101,7 +101,21 @@ fn figures_that_do_not_fit_are_found_though_sums_were_made_anew() {
         ("passed with wrong responses", |bundle| {
             bundle.runs[0].verdict.missing = 1
         }),
-        ("no outcome", |bundle| bundle.runs.retain(|run| run.experiment != "B12")),
+        ("no outcome (", |bundle| {
+            bundle.runs.retain(|run| run.experiment != "B12")
+        }),
+        ("no outcome of 1 of 2 repeats: 2 (target 1)", |bundle| {
+            bundle.runs.retain(|run| (run.party, run.repeat) != (1, 2))
+        }),
+        ("no outcome of 1 of 2 repeats: 1 (target 0)", |bundle| {
+            // An earlier version recorded no number, but other runs have more repeats.
+            bundle.repeats = None;
+            bundle.runs.remove(0);
+        }),
+        ("no outcome of 4294967293 of 4294967295 repeats: 3, 4", |bundle| {
+            bundle.repeats = Some(u32::MAX)
+        }),
+        ("repeat 2, and there are 1", |bundle| bundle.repeats = Some(1)),
         ("not in the suite", |bundle| bundle.runs[0].label = "invented".into()),
         ("there twice", |bundle| bundle.runs.push(bundle.runs[0].clone())),
     ];
@@ -200,6 +214,22 @@ fn warming_up_need_not_be_in_the_suite() {
     let mut problems = Vec::new();
     consistency::check(&bundle, &mut problems);
     assert_eq!(problems, []);
+}
+
+#[test]
+fn bundles_that_do_not_record_their_repeats_are_read_as_they_are() {
+    let (dir, bundle) = written();
+    assert_eq!(repeats(dir.path()).unwrap(), Some(2));
+    let old = Bundle {
+        repeats: None,
+        ..bundle
+    };
+    let dir = tempfile::tempdir().unwrap();
+    write(&old, dir.path()).unwrap();
+    assert_eq!(texts(dir.path()), Vec::<String>::new());
+    assert_eq!(repeats(dir.path()).unwrap(), None);
+    let index = fs::read_to_string(dir.path().join("bundle.json")).unwrap();
+    assert!(!index.contains("repeats") && read(dir.path()).unwrap() == old);
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub struct Arguments {
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Times that each experiment is run on each target.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     /// Pause in seconds between the turns of two targets [default: 60; with `--scale quick` 0.2].
     #[arg(long)]
@@ -102,6 +102,7 @@ pub async fn run(arguments: Arguments) -> Result<bool> {
         tool: format!("stele-bench {}", env!("CARGO_PKG_VERSION")),
         command: std::env::args().collect(),
         started_at: now(),
+        repeats: Some(arguments.repeats),
         machine: xray::machine(),
         suite,
         parties: rivals.iter().map(|r| r.party.clone()).collect(),

@@ -21,7 +21,11 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
             println!("{}: {problem}", dir.display());
         }
         if problems.is_empty() {
-            println!("{}: whole, and it agrees with itself", dir.display());
+            let unknown = match bundle::repeats(dir) {
+                Ok(Some(_)) => "",
+                _ => "; its repeats are not recorded, so a repeat that all of its runs lack is not noticed",
+            };
+            println!("{}: whole, and it agrees with itself{unknown}", dir.display());
         }
         right &= problems.is_empty();
     }
