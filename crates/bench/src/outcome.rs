@@ -157,7 +157,20 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
+/// The cause of a failure, after its count. A rating has its own limit for it.
+pub const STALE_READS: &str = "stale reads";
+
 impl RunOutcome {
+    /// Whether no fault was found but reads that were stale, if any.
+    pub fn passed_but_for_stale_reads(&self) -> bool {
+        let stale = format!("{} {STALE_READS}", self.verdict.stale);
+        match &self.ending {
+            Ending::Passed => true,
+            Ending::Failed(causes) => *causes == [stale],
+            Ending::Skipped(_) => false,
+        }
+    }
+
     /// Whether a check found as many rows as it should. Other runs have nothing to find.
     pub fn has_expected_rows(&self) -> bool {
         match (self.expected_rows, self.returned_rows) {

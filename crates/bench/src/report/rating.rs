@@ -35,7 +35,7 @@ pub fn section(results: &Results<'_>) -> Markup {
             p.note {
                 "The highest rate, and the most clients, with which " (agreement.fast_share * 100.0) " % of actions took at most "
                 (agreement.fast_millis) " ms and at most " (agreement.unpredictable_share * 100.0)
-                " % of reads were unpredictable."
+                " % of reads were unpredictable. Runs that failed for more than stale reads are not rated."
             }
         }
     }
@@ -57,11 +57,11 @@ fn rate(results: &Results<'_>, party: usize, agreement: &Agreement) -> Option<Ra
         .filter(|row| matches!(row.run.activity, Activity::Social(_)) && row.run.point.is_some())
     {
         let runs = row.cells.get(party).map_or(&[][..], |cell| &cell.runs);
-        // The agreement covers stale reads, so a run that failed for them counts. A run that never began does not
-        // count.
+        // The agreement has a limit for stale reads, so a run that failed for them counts. Other failures do not: a run
+        // that was interrupted or lost its workers says nothing about its clients.
         trials.extend(
             runs.iter()
-                .filter(|run| run.seconds > 0.0)
+                .filter(|run| run.seconds > 0.0 && run.passed_but_for_stale_reads())
                 .filter_map(|run| Trial::of(run, agreement).ok()),
         );
     }
@@ -81,7 +81,7 @@ fn rate(results: &Results<'_>, party: usize, agreement: &Agreement) -> Option<Ra
 mod tests {
     use super::*;
     use crate::bundle::{Bundle, Party};
-    use crate::outcome::{EncodedHistogram, KindOutcome, RunOutcome, histogram};
+    use crate::outcome::{EncodedHistogram, Ending, KindOutcome, RunOutcome, histogram};
     use crate::plan::{Experiment, Point, Run, SocialSpec, Stage, Suite};
 
     fn outcome(clients: u32, rate: u64, millis: u64) -> RunOutcome {
@@ -104,9 +104,7 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_best_run_that_keeps_the_agreement_is_the_rating() {
-        let runs = vec![outcome(1, 100, 5), outcome(2, 190, 20), outcome(4, 250, 500)];
+    fn bundle(runs: Vec<RunOutcome>) -> Bundle {
         let stage = |run: &RunOutcome| {
             Stage::Run(Box::new(Run {
                 label: run.label.clone(),
@@ -124,7 +122,7 @@ mod tests {
             stages: runs.iter().map(stage).collect(),
             ..Experiment::default()
         };
-        let bundle = Bundle {
+        Bundle {
             suite: Suite {
                 experiments: vec![experiment],
                 ..Suite::default()
@@ -132,10 +130,37 @@ mod tests {
             parties: vec![Party::default()],
             runs,
             ..Bundle::default()
-        };
-        let results = super::super::results::of_bundle(&bundle);
-        let rating = rate(&results[0], 0, &Agreement::default()).expect("a rating");
+        }
+    }
+
+    fn rating(runs: Vec<RunOutcome>) -> Option<Rating> {
+        let bundle = bundle(runs);
+        rate(&super::super::results::of_bundle(&bundle)[0], 0, &Agreement::default())
+    }
+
+    #[test]
+    fn the_best_run_that_keeps_the_agreement_is_the_rating() {
+        let runs = vec![outcome(1, 100, 5), outcome(2, 190, 20), outcome(4, 250, 500)];
+        let rating = rating(runs).expect("a rating");
         assert_eq!((rating.soar, rating.soar_clients, rating.socialites), (190.0, 2, 2));
         assert!(!rating.socialites_unbounded);
+    }
+
+    #[test]
+    fn runs_that_failed_for_more_than_stale_reads_are_not_rated() {
+        let failed = |causes: &[&str]| {
+            let mut run = outcome(2, 190, 20);
+            (run.verdict.checked, run.verdict.stale) = (1_000_000, 3);
+            run.ending = Ending::Failed(causes.iter().map(|cause| (*cause).to_owned()).collect());
+            let rating = rating(vec![outcome(1, 100, 5), run]).expect("a rating");
+            rating.soar_clients
+        };
+        assert_eq!(failed(&["3 stale reads"]), 2, "within the agreement");
+        assert_eq!(failed(&["the last worker died"]), 1);
+        assert_eq!(failed(&["interrupted", "3 stale reads"]), 1);
+        assert_eq!(
+            failed(&["3 stale reads", "the check afterwards found: 1 rows missing"]),
+            1
+        );
     }
 }

@@ -2,8 +2,7 @@
 
 use crate::engine::frames::{self, Report, SecondReport};
 use crate::engine::recorder::{SECOND_DIGITS, Totals, histogram_of_second};
-use crate::outcome::Verdict;
-use crate::outcome::{Ending, Event, RunOutcome, Second, WorkerOutcome};
+use crate::outcome::{Ending, Event, RunOutcome, STALE_READS, Second, Verdict, WorkerOutcome};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -189,7 +188,7 @@ pub(super) fn ending(mut causes: Vec<String>, outcome: &RunOutcome, disrupted: b
         (verdict.missing, "rows missing"),
         (verdict.unexpected, "rows that should not be there"),
         (verdict.wrong, "wrong values"),
-        (verdict.stale, "stale reads"),
+        (verdict.stale, STALE_READS),
     ];
     for (count, what) in found.into_iter().filter(|(count, _)| *count > 0) {
         causes.push(format!("{count} {what}"));
