@@ -36,6 +36,9 @@ pub struct KindOutcome {
     pub micros_max: u64,
     /// Latencies.
     pub histogram: EncodedHistogram,
+    /// Time that failed calls took. They are in no other figure.
+    #[serde(default, skip_serializing_if = "EncodedHistogram::is_empty")]
+    pub failed: EncodedHistogram,
 }
 
 /// Different failure texts that are counted separately in one kind. Further ones are counted under `other`.

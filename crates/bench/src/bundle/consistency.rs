@@ -5,7 +5,7 @@
 
 use super::{Bundle, Problem};
 use crate::outcome::histogram::{DIGITS, merge_kinds};
-use crate::outcome::{Ending, KindOutcome, RunOutcome};
+use crate::outcome::{EncodedHistogram, Ending, KindOutcome, RunOutcome};
 use crate::plan::{Role, Stage};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,8 +95,19 @@ fn follows_failures(bundle: &Bundle, run: &RunOutcome) -> bool {
         .any(|other| all_failures(other) > 0)
 }
 
-/// A kind's histogram counts its steps.
+/// A kind's histogram counts its steps. That of failed calls has no more of them than failed.
 fn check_kind(kind: &KindOutcome, problem: &mut impl FnMut(String)) {
+    match kind.failed.decode() {
+        // An operation that was never sent has no latency.
+        Ok(failed) if failed.len() > failures(kind) => problem(format!(
+            "{}: {} latencies of {} failures",
+            kind.name,
+            failed.len(),
+            failures(kind)
+        )),
+        Ok(_) => {}
+        Err(error) => problem(format!("{}, failed calls: {error}", kind.name)),
+    }
     let histogram = match kind.histogram.decode() {
         Ok(histogram) => histogram,
         Err(error) => return problem(format!("{}: {error}", kind.name)),
@@ -178,8 +189,9 @@ fn check_sums(run: &RunOutcome, problem: &mut impl FnMut(String)) {
                 kind.name, kind.micros_sum, sum.micros_sum
             ));
         }
-        let same = matches!((kind.histogram.decode(), sum.histogram.decode()), (Ok(a), Ok(b)) if a == b);
-        if !same {
+        let is_same =
+            |a: &EncodedHistogram, b: &EncodedHistogram| matches!((a.decode(), b.decode()), (Ok(a), Ok(b)) if a == b);
+        if !is_same(&kind.histogram, &sum.histogram) || !is_same(&kind.failed, &sum.failed) {
             problem(format!("{}: histogram is not the sum of the workers'", kind.name));
         }
     }

@@ -1,7 +1,7 @@
 //! Tests that write, read and change bundles, and find the changes.
 
 use super::*;
-use crate::outcome::Ending;
+use crate::outcome::{EncodedHistogram, Ending, histogram};
 use crate::plan::{Disruption, Stage};
 use std::fs;
 use std::sync::OnceLock;
@@ -146,9 +146,12 @@ fn killed() -> Bundle {
             });
         }
     }
+    let mut failed = histogram::new();
+    failed.record_n(30_000_000, 3).unwrap();
     let run = &mut bundle.runs[0];
     for kinds in [&mut run.kinds, &mut run.workers[0].kinds] {
         kinds[0].failures.insert("connection: reset".into(), 3);
+        kinds[0].failed = EncodedHistogram::encode(&failed);
     }
     let check = check_of(&mut bundle);
     check.returned_rows = Some(100_002);
@@ -178,7 +181,10 @@ fn failures_and_unsure_rows_are_right_where_a_server_was_killed() {
 #[test]
 fn failures_and_unsure_rows_without_a_cause_are_found() {
     type Change = fn(&mut Bundle);
-    let cases: [(&str, Change); 4] = [
+    let cases: [(&str, Change); 5] = [
+        ("not the sum of the workers'", |bundle| {
+            bundle.runs[0].kinds[0].failed = EncodedHistogram::default()
+        }),
         ("3 failed operations", |bundle| {
             bundle.suite.experiments = small().suite.experiments
         }),

@@ -51,6 +51,8 @@ pub struct Recorder {
 struct KindRecorder {
     outcome: KindOutcome,
     histogram: Histogram<u64>,
+    /// Of failed calls; most runs have none.
+    failed: Option<Histogram<u64>>,
 }
 
 #[derive(Debug)]
@@ -114,7 +116,7 @@ impl Recorder {
     /// A step that began (or was due) at `from` has succeeded.
     pub fn success(&mut self, step: &Step, from: Instant, now: Instant) {
         let latency = now - from;
-        let micros = u64::try_from(latency.as_micros()).unwrap_or(MICROS_MAX).max(1);
+        let micros = micros_of(latency);
         let operations = u64::from(step.acknowledged.unwrap_or(step.operations));
         let sent = step.acknowledged != Some(0);
         self.roll(now);
@@ -153,8 +155,13 @@ impl Recorder {
 
     /// Records a failed step. Failures count at all times. The kind is unknown when the call returned no step.
     pub fn failure(&mut self, text: String, from: Instant, now: Instant) {
-        self.busy += now - from;
+        let latency = now - from;
+        self.busy += latency;
         self.count_failure(text, now);
+        if let Some(kind) = self.kinds.first_mut() {
+            let failed = kind.failed.get_or_insert_with(histogram::new);
+            failed.saturating_record(micros_of(latency));
+        }
     }
 
     /// Open loop: records an operation that was due and not even begun when the run was given up.
@@ -180,7 +187,7 @@ impl Recorder {
     /// Open loop: records the delay of an operation after both it was due and its client was free.
     pub fn send_lag(&mut self, lag: Duration) {
         if let Some(histogram) = &mut self.send_lag {
-            histogram.saturating_record(u64::try_from(lag.as_micros()).unwrap_or(MICROS_MAX).max(1));
+            histogram.saturating_record(micros_of(lag));
         }
     }
 
@@ -247,6 +254,10 @@ impl Recorder {
     }
 }
 
+fn micros_of(latency: Duration) -> u64 {
+    u64::try_from(latency.as_micros()).unwrap_or(MICROS_MAX).max(1)
+}
+
 impl KindRecorder {
     fn new(name: &str) -> Self {
         Self {
@@ -255,12 +266,14 @@ impl KindRecorder {
                 ..KindOutcome::default()
             },
             histogram: histogram::new(),
+            failed: None,
         }
     }
 
     fn finish(self) -> KindOutcome {
         let mut outcome = self.outcome;
         outcome.histogram = EncodedHistogram::encode(&self.histogram);
+        outcome.failed = encode(&self.failed);
         outcome
     }
 }
@@ -268,8 +281,16 @@ impl KindRecorder {
 /// Sums of statistics, by kind in order of first appearance.
 #[derive(Debug, Default)]
 pub struct Totals {
-    kinds: Vec<(KindOutcome, Option<Histogram<u64>>)>,
+    kinds: Vec<Total>,
     send_lag: Option<Histogram<u64>>,
+}
+
+/// The sum of one kind.
+#[derive(Debug, Default)]
+struct Total {
+    counts: KindOutcome,
+    latencies: Option<Histogram<u64>>,
+    failed: Option<Histogram<u64>>,
 }
 
 impl Totals {
@@ -277,18 +298,17 @@ impl Totals {
     /// finds.
     pub fn add(&mut self, kinds: &[KindOutcome], send_lag: &EncodedHistogram) {
         for kind in kinds {
-            let position = self.kinds.iter().position(|(have, _)| have.name == kind.name);
+            let position = self.kinds.iter().position(|have| have.counts.name == kind.name);
             let position = position.unwrap_or_else(|| {
-                let empty = KindOutcome {
-                    name: kind.name.clone(),
-                    ..KindOutcome::default()
-                };
-                self.kinds.push((empty, None));
+                let mut empty = Total::default();
+                empty.counts.name.clone_from(&kind.name);
+                self.kinds.push(empty);
                 self.kinds.len() - 1
             });
-            if let Some((sum, latencies)) = self.kinds.get_mut(position) {
-                sum.add_counts(kind);
-                add_histogram(latencies, &kind.histogram);
+            if let Some(total) = self.kinds.get_mut(position) {
+                total.counts.add_counts(kind);
+                add_histogram(&mut total.latencies, &kind.histogram);
+                add_histogram(&mut total.failed, &kind.failed);
             }
         }
         add_histogram(&mut self.send_lag, send_lag);
@@ -296,13 +316,17 @@ impl Totals {
 
     /// The sums.
     pub fn finish(&self) -> (Vec<KindOutcome>, EncodedHistogram) {
-        let encode = |h: &Option<Histogram<u64>>| h.as_ref().map(EncodedHistogram::encode).unwrap_or_default();
-        let kinds = self.kinds.iter().map(|(outcome, histogram)| KindOutcome {
-            histogram: encode(histogram),
-            ..outcome.clone()
+        let kinds = self.kinds.iter().map(|total| KindOutcome {
+            histogram: encode(&total.latencies),
+            failed: encode(&total.failed),
+            ..total.counts.clone()
         });
         (kinds.collect(), encode(&self.send_lag))
     }
+}
+
+fn encode(histogram: &Option<Histogram<u64>>) -> EncodedHistogram {
+    histogram.as_ref().map(EncodedHistogram::encode).unwrap_or_default()
 }
 
 fn add_histogram(sum: &mut Option<Histogram<u64>>, more: &EncodedHistogram) {
@@ -389,6 +413,27 @@ mod tests {
         let kind = &taken.kinds[0];
         assert_eq!((kind.operations, kind.steps, kind.micros_max), (3, 1, 600_000));
         assert_eq!(kind.failures["never sent"], 1);
+    }
+
+    #[test]
+    fn failed_steps_have_latencies_of_their_own() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut recorder = Recorder::new(vec!["get".into()], start, start..at(9_000), 0, &Run::default());
+        recorder.success(&step(1), at(0), at(10));
+        recorder.failure("timeout".into(), at(1_000), at(6_000));
+        recorder.unsent("never sent", at(1_000), at(6_000));
+        let mut totals = Totals::default();
+        totals.add(&recorder.take(at(6_000), false).kinds, &EncodedHistogram::default());
+        recorder.failure("timeout".into(), at(6_000), at(8_500));
+        totals.add(&recorder.take(at(9_000), true).kinds, &EncodedHistogram::default());
+        let (kinds, _) = totals.finish();
+        let (passed, failed) = (kinds[0].histogram.decode().unwrap(), kinds[0].failed.decode().unwrap());
+        assert_eq!((passed.len(), passed.max() / 1_000), (1, 10));
+        assert_eq!(
+            (failed.len(), failed.min() / 1_000_000, failed.max() / 1_000_000),
+            (2, 2, 5)
+        );
     }
 
     #[test]

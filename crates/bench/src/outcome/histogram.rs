@@ -152,7 +152,7 @@ pub fn merge<'a>(parts: impl IntoIterator<Item = &'a EncodedHistogram>) -> Resul
 /// All workers' statistics by kind, in the order in which kinds appear first.
 pub fn merge_kinds<'a>(workers: impl IntoIterator<Item = &'a [KindOutcome]>) -> Result<Vec<KindOutcome>, String> {
     let mut order: Vec<String> = Vec::new();
-    let mut sums: BTreeMap<String, (KindOutcome, Histogram<u64>)> = BTreeMap::new();
+    let mut sums: BTreeMap<String, (KindOutcome, Histogram<u64>, Histogram<u64>)> = BTreeMap::new();
     for part in workers.into_iter().flatten() {
         if !sums.contains_key(&part.name) {
             order.push(part.name.clone());
@@ -164,27 +164,30 @@ pub fn merge_kinds<'a>(workers: impl IntoIterator<Item = &'a [KindOutcome]>) -> 
                     ..KindOutcome::default()
                 },
                 new(),
+                new(),
             )
         };
-        let (sum, histogram) = sums.entry(part.name.clone()).or_insert_with(empty);
+        let (sum, histogram, failed) = sums.entry(part.name.clone()).or_insert_with(empty);
         sum.add_counts(part);
-        if !part.histogram.is_empty() {
-            histogram
-                .add(part.histogram.decode()?)
-                .map_err(|error| format!("histograms cannot be added: {error}"))?;
+        for (sum, more) in [(histogram, &part.histogram), (failed, &part.failed)] {
+            if !more.is_empty() {
+                sum.add(more.decode()?)
+                    .map_err(|error| format!("histograms cannot be added: {error}"))?;
+            }
         }
     }
     let kinds = order.into_iter().filter_map(|name| sums.remove(&name));
     Ok(kinds
-        .map(|(sum, histogram)| KindOutcome {
+        .map(|(sum, histogram, failed)| KindOutcome {
             histogram: EncodedHistogram::encode(&histogram),
+            failed: EncodedHistogram::encode(&failed),
             ..sum
         })
         .collect())
 }
 
 impl KindOutcome {
-    /// Adds all fields of `other` except its histogram. Failure texts beyond the limit are counted under `other`.
+    /// Adds all fields of `other` except its histograms. Failure texts beyond the limit are counted under `other`.
     pub fn add_counts(&mut self, other: &Self) {
         self.operations = self.operations.saturating_add(other.operations);
         self.steps = self.steps.saturating_add(other.steps);

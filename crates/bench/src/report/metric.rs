@@ -105,7 +105,7 @@ pub fn drift(run: &RunOutcome) -> Option<f64> {
     (first > 0.0).then(|| last / first - 1.0)
 }
 
-/// Latencies of many operations, µs.
+/// Latencies of many operations, µs. Those of failed calls are exact to three digits.
 pub struct Latency {
     /// Mean of the exact values.
     pub mean: f64,
@@ -133,6 +133,17 @@ impl Latency {
             mean,
             deviation: (square - mean * mean).max(0.0).sqrt(),
             max,
+            histogram,
+        })
+    }
+
+    /// How long the failed calls of `kinds` took. Absent if there are none, or the histograms cannot be read.
+    pub fn of_failed<'a>(kinds: impl IntoIterator<Item = &'a KindOutcome>) -> Option<Self> {
+        let histogram = merge(kinds.into_iter().map(|kind| &kind.failed)).ok()?;
+        (!histogram.is_empty()).then(|| Self {
+            mean: histogram.mean(),
+            deviation: histogram.stdev(),
+            max: histogram.max(),
             histogram,
         })
     }

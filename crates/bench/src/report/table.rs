@@ -127,7 +127,26 @@ pub fn latency(results: &Results<'_>) -> Markup {
             } }
             (lines(results, 8, |_, cell| html! { (latency_cells(cell.latency(), None)) }))
             (by_kind(results))
+            (failed_calls(results))
         } }
+    }
+}
+
+/// A line for each target whose calls failed in a run that passed: one that kills servers. The latencies above are
+/// those of calls that succeeded, and a client waits for a failed one too.
+fn failed_calls(results: &Results<'_>) -> Markup {
+    html! {
+        @for row in &results.rows {
+            @for (cell, party) in row.cells.iter().zip(&results.bundle.parties) {
+                @if let Some(latency) = metric::Latency::of_failed(cell.passed().flat_map(|run| &run.kinds)) {
+                    tbody.kinds { tr {
+                        th { (row.name(results.experiment)) ", " (party.name) }
+                        td.who { "failed calls" }
+                        (latency_cells(Some(latency), None))
+                    } }
+                }
+            }
+        }
     }
 }
 

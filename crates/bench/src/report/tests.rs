@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::bundle::fabricated;
-use crate::outcome::{Ending, RunOutcome};
+use crate::outcome::{EncodedHistogram, Ending, RunOutcome, histogram};
 use crate::plan::{Metric, Published};
 
 fn page_of(bundle: &Bundle) -> String {
@@ -70,6 +70,24 @@ fn a_run_of_which_one_repeat_failed_has_no_figures() {
     let lines = |text: &str| text.matches(" failed |  |  |").count();
     let summary = summary::summary(&bundle);
     assert_eq!(lines(&summary), lines(&passing) + 4, "{summary}");
+}
+
+#[test]
+fn the_time_of_failed_calls_is_shown() {
+    let mut bundle = fabricated::bundle(1.0);
+    assert!(!page_of(&bundle).contains("failed calls"));
+    let mut failed = histogram::new();
+    failed.record_n(30_000_000, 3).unwrap();
+    let run = bundle.runs.iter_mut().find(|run| run.experiment == "B24").unwrap();
+    run.kinds[0].failures.insert("no response within 30000 ms".into(), 3);
+    run.kinds[0].failed = EncodedHistogram::encode(&failed);
+    let page = page_of(&bundle);
+    let line = page.split("failed calls").nth(1).unwrap();
+    let longest = number::millis(30_000_000.0);
+    assert!(
+        line.split("</tr>").next().unwrap().contains(&longest),
+        "{longest}: {line:.400}"
+    );
 }
 
 #[test]
