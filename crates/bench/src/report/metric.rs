@@ -90,18 +90,21 @@ pub fn generator_micros(run: &RunOutcome) -> Option<f64> {
     (operations > 0 && cpu > 0.0).then(|| cpu * 1e6 / operations as f64)
 }
 
-/// Change of throughput from the first to the last quarter of a run, as a share of the first. Only for runs longer than
-/// a minute, since shorter ones show no drift.
+/// Change of throughput from the first to the last quarter of a run's time, as a share of the first. Only for runs longer
+/// than a minute, since shorter ones show no drift. A second in which nothing ended is not in the series, but it is part
+/// of its quarter: a store that stalls has a lower rate.
 pub fn drift(run: &RunOutcome) -> Option<f64> {
-    let quarter = run.series.len() / 4;
-    if run.seconds <= 60.0 || quarter == 0 {
+    let last = run.series.last()?.at.max(run.seconds.floor());
+    let quarter = (last / 4.0).floor();
+    if run.seconds <= 60.0 || quarter < 1.0 {
         return None;
     }
-    let mean = |seconds: &[crate::outcome::Second]| {
-        seconds.iter().map(|second| second.operations as f64).sum::<f64>() / seconds.len() as f64
+    let rate = |is_in: &dyn Fn(f64) -> bool| {
+        let seconds = run.series.iter().filter(|second| is_in(second.at));
+        seconds.map(|second| second.operations as f64).sum::<f64>() / quarter
     };
-    let first = mean(run.series.get(..quarter)?);
-    let last = mean(run.series.get(run.series.len() - quarter..)?);
+    let first = rate(&|at| at <= quarter);
+    let last = rate(&|at| at > last - quarter);
     (first > 0.0).then(|| last / first - 1.0)
 }
 
@@ -262,43 +265,45 @@ mod tests {
         assert!(Latency::of_kinds(&[]).is_none());
     }
 
+    /// A run of 80 seconds. Those without operations are not in its series.
+    fn long(operations: impl Fn(u32) -> u64) -> RunOutcome {
+        let seconds = (1..=80).map(|at| Second {
+            at: f64::from(at),
+            operations: operations(at),
+            ..Second::default()
+        });
+        RunOutcome {
+            seconds: 80.0,
+            series: seconds.filter(|second| second.operations > 0).collect(),
+            ..run()
+        }
+    }
+
     #[test]
     fn drift_compares_quarters_of_long_runs() {
-        let series = |operations: fn(u64) -> u64| {
-            (0..80)
-                .map(|at| Second {
-                    operations: operations(at),
-                    ..Second::default()
-                })
-                .collect::<Vec<_>>()
+        let falling = long(|at| if at <= 40 { 100 } else { 80 });
+        assert!((drift(&falling).unwrap() + 0.2).abs() < 1e-9);
+        let short = RunOutcome {
+            seconds: 60.0,
+            ..falling
         };
-        let long = RunOutcome {
-            seconds: 80.0,
-            series: series(|at| if at < 40 { 100 } else { 80 }),
-            ..run()
+        assert_eq!(drift(&short), None);
+        assert_eq!(drift(&long(|_| 0)), None);
+    }
+
+    #[test]
+    fn a_stall_lowers_the_rate_of_its_quarter() {
+        let near = |run: RunOutcome, expected: f64| {
+            let found = drift(&run).unwrap();
+            assert!((found - expected).abs() < 1e-9, "{found}, expected {expected}");
         };
-        assert!((drift(&long).unwrap() + 0.2).abs() < 1e-9);
-        assert_eq!(
-            drift(&RunOutcome {
-                seconds: 60.0,
-                ..long.clone()
-            }),
-            None
-        );
-        assert_eq!(
-            drift(&RunOutcome {
-                series: series(|_| 0),
-                ..long.clone()
-            }),
-            None
-        );
-        assert_eq!(
-            drift(&RunOutcome {
-                series: Vec::new(),
-                ..long
-            }),
-            None
-        );
+        let stalled = |from: u32, to: u32| long(move |at| if (from..=to).contains(&at) { 0 } else { 100 });
+        near(stalled(65, 74), -0.5);
+        // Nothing ended any more.
+        near(stalled(71, 80), -0.5);
+        near(stalled(1, 10), 1.0);
+        near(stalled(25, 55), 0.0);
+        near(stalled(61, 80), -1.0);
     }
 
     #[test]
