@@ -81,6 +81,9 @@ pub struct WorkerOutcome {
     pub client_seconds: f64,
     /// CPU seconds of the worker process during the run.
     pub cpu_seconds: f64,
+    /// Its generator threads. Zero in bundles of earlier versions, which did not record them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub threads: u32,
     /// Requests that drivers repeated.
     pub retries: u64,
     /// Open loop only: delay of operations that were sent late because of the generator, not the server.
@@ -155,9 +158,8 @@ pub struct RunOutcome {
     pub uncertain: Vec<Range<u64>>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
+fn is_zero<T: Default + PartialEq>(count: &T) -> bool {
+    *count == T::default()
 }
 
 /// The cause of a failure, after its count. A rating has its own limit for it.

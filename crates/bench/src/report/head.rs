@@ -3,7 +3,7 @@
 use super::chart::{dots, legend};
 use super::metric;
 use super::number;
-use super::results::{Results, Standing, WITNESS_FACTOR, advantage};
+use super::results::{BUSY_MAX, Cell, Results, Standing, WITNESS_FACTOR, advantage};
 use crate::bundle::{Bundle, differences};
 use crate::outcome::Ending;
 use maud::{Markup, html};
@@ -179,27 +179,39 @@ fn ratios(bundle: &Bundle, results: &[Results<'_>]) -> Vec<dots::Row> {
     rows
 }
 
-/// The generator's own cost, and the runs that it may have limited.
-fn generator(bundle: &Bundle, results: &[Results<'_>]) -> Markup {
-    let mut limited = Vec::new();
-    let mut covered = 0usize;
-    for results in results {
-        for row in &results.rows {
-            for (cell, party) in row.cells.iter().zip(&bundle.parties) {
-                let share = cell.generator_use(bundle);
-                covered += usize::from(share.is_some());
-                if let Some(share) = share.filter(|share| share * WITNESS_FACTOR > 1.0) {
-                    let name = row.name(results.experiment);
-                    limited.push(format!(
-                        "{} {name} on {} ({:.0} %)",
-                        results.experiment.id,
-                        party.name,
-                        share * 100.0
-                    ));
+/// Results whose share of something the generator has is known, and those with too large a one.
+#[derive(Default)]
+struct Shares {
+    known: usize,
+    large: Vec<String>,
+}
+
+impl Shares {
+    fn of(results: &[Results<'_>], limit: f64, share: impl Fn(&Cell<'_>) -> Option<f64>) -> Self {
+        let mut shares = Self::default();
+        for results in results {
+            for row in &results.rows {
+                for (cell, party) in row.cells.iter().zip(&results.bundle.parties) {
+                    let Some(share) = share(cell) else { continue };
+                    shares.known += 1;
+                    if share > limit {
+                        let (id, name) = (&results.experiment.id, row.name(results.experiment));
+                        shares
+                            .large
+                            .push(format!("{id} {name} on {} ({:.0} %)", party.name, share * 100.0));
+                    }
                 }
             }
         }
+        shares
     }
+}
+
+/// The generator's own cost, and the runs that it may have limited.
+fn generator(bundle: &Bundle, results: &[Results<'_>]) -> Markup {
+    let used = Shares::of(results, 1.0 / WITNESS_FACTOR, |cell| cell.generator_use(bundle));
+    let busy = Shares::of(results, BUSY_MAX, |cell| cell.generator_busy());
+    let (covered, limited) = (used.known, used.large);
     html! {
         h3 { "The generator itself" }
         @if bundle.witnesses.is_empty() {
@@ -220,6 +232,9 @@ fn generator(bundle: &Bundle, results: &[Results<'_>]) -> Markup {
             } @else {
                 p.bad { "† The generator exceeded two thirds of its maximum, and may have been the limit, in: " (limited.join("; ")) "." }
             }
+        }
+        @if !busy.large.is_empty() {
+            p.bad { "† The generator's threads were busy for more than " (BUSY_MAX * 100.0) " % of the time, and may have been the limit, in: " (busy.large.join("; ")) "." }
         }
     }
 }

@@ -90,6 +90,13 @@ pub fn generator_micros(run: &RunOutcome) -> Option<f64> {
     (operations > 0 && cpu > 0.0).then(|| cpu * 1e6 / operations as f64)
 }
 
+/// Share of the time in which the threads of the busiest worker were running; absent if their number was not recorded.
+pub fn generator_busy(run: &RunOutcome) -> Option<f64> {
+    let busy = run.workers.iter().filter(|worker| worker.threads > 0);
+    let share = busy.map(|worker| worker.cpu_seconds / (f64::from(worker.threads) * run.seconds));
+    share.filter(|share| share.is_finite()).reduce(f64::max)
+}
+
 /// Change of throughput from the first to the last quarter of a run's time, as a share of the first. Only for runs longer
 /// than a minute, since shorter ones show no drift. A second in which nothing ended is not in the series, but it is part
 /// of its quarter: a store that stalls has a lower rate.
@@ -211,7 +218,7 @@ impl Spread {
 mod tests {
     use super::*;
     use crate::bundle::fabricated;
-    use crate::outcome::Second;
+    use crate::outcome::{Second, WorkerOutcome};
 
     fn run() -> RunOutcome {
         let kind = KindOutcome {
@@ -263,6 +270,25 @@ mod tests {
         assert!((latency.deviation / latency.histogram.stdev() - 1.0).abs() < 0.002);
         assert_eq!(latency.percentile(100.0), latency.max as f64);
         assert!(Latency::of_kinds(&[]).is_none());
+    }
+
+    #[test]
+    fn the_generator_is_as_busy_as_its_busiest_worker() {
+        let worker = |threads, cpu_seconds| WorkerOutcome {
+            threads,
+            cpu_seconds,
+            ..WorkerOutcome::default()
+        };
+        let busy = |workers: &[WorkerOutcome], seconds| {
+            generator_busy(&RunOutcome {
+                seconds,
+                workers: workers.to_vec(),
+                ..run()
+            })
+        };
+        assert_eq!(busy(&[worker(4, 2.0), worker(2, 3.8)], 2.0), Some(0.95));
+        assert_eq!(busy(&[worker(0, 2.0)], 2.0), None, "an earlier version");
+        assert_eq!(busy(&[worker(4, 2.0)], 0.0), None);
     }
 
     /// A run of 80 seconds. Those without operations are not in its series.

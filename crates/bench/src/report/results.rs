@@ -15,6 +15,10 @@ use std::collections::BTreeMap;
 /// A run may be limited by the generator if the generator's own maximum is less than this multiple of it.
 pub const WITNESS_FACTOR: f64 = 1.5;
 
+/// Share of the time from which on the generator's threads may have been the limit. An operation waits for its thread, so
+/// latencies grow before all of the time is used.
+pub const BUSY_MAX: f64 = 0.9;
+
 /// One experiment's results.
 pub struct Results<'a> {
     /// Their bundle.
@@ -205,6 +209,19 @@ impl<'a> Cell<'a> {
     /// Whether the reason is in [`Ending::Failed`].
     pub fn failed(&self) -> bool {
         self.runs.iter().any(|run| matches!(run.ending, Ending::Failed(_)))
+    }
+
+    /// Whether the generator may have been the limit: it came close to its maximum, or had no time left.
+    pub fn is_limited(&self, bundle: &Bundle) -> bool {
+        let close = self
+            .generator_use(bundle)
+            .is_some_and(|share| share * WITNESS_FACTOR > 1.0);
+        close || self.generator_busy().is_some_and(|share| share > BUSY_MAX)
+    }
+
+    /// Share of the time in which the generator's threads were running, in the busiest repeat.
+    pub fn generator_busy(&self) -> Option<f64> {
+        self.passed().filter_map(metric::generator_busy).reduce(f64::max)
     }
 
     /// The run's share of the generator's maximum, if controls for all kinds exist.

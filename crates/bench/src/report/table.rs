@@ -2,7 +2,7 @@
 
 use super::metric::{self, Spread};
 use super::number::{self, SPACE};
-use super::results::{Cell, Results, Row, Standing, WITNESS_FACTOR, advantage};
+use super::results::{Cell, Results, Row, Standing, advantage};
 use crate::outcome::{KindOutcome, RunOutcome};
 use crate::plan::Metric;
 use maud::{Markup, html};
@@ -87,9 +87,7 @@ fn throughput_line(results: &Results<'_>, row: &Row<'_>, cell: &Cell<'_>) -> Mar
         Standing::Worse => "worse",
         Standing::Even => "",
     });
-    let limited = cell
-        .generator_use(results.bundle)
-        .is_some_and(|share| share * WITNESS_FACTOR > 1.0);
+    let limited = cell.is_limited(results.bundle);
     let total = |count: fn(&RunOutcome) -> u64| cell.runs.iter().map(|run| count(run)).fold(0, u64::saturating_add);
     let rate = |metric, unit: f64| match cell.value(metric) {
         Some(value) if metric == chosen => spread(&value.times(1.0 / unit)),
@@ -100,7 +98,7 @@ fn throughput_line(results: &Results<'_>, row: &Row<'_>, cell: &Cell<'_>) -> Mar
         td class=(class) { (plain.map_or_else(|| html! {}, |ratio| spread(&ratio))) }
         td {
             (rate(Metric::OperationsPerSecond, 1.0))
-            @if limited { abbr title="the generator could do less than 1.5 times as much: it may have been the limit" { "†" } }
+            @if limited { abbr title="the generator was close to its maximum or had no time left: it may have been the limit" { "†" } }
         }
         td { (rate(Metric::RowsPerSecond, 1.0)) }
         td { (rate(Metric::BytesPerSecond, 1e6)) }

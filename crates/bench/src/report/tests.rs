@@ -213,6 +213,34 @@ fn a_generator_that_was_the_limit_is_named() {
 }
 
 #[test]
+fn a_generator_that_had_no_time_left_is_named() {
+    let mut bundle = fabricated::bundle(1.0);
+    bundle.suite.experiments.truncate(1);
+    // Far from the maximum of the controls, whose operations are cheaper.
+    bundle
+        .witnesses
+        .iter_mut()
+        .for_each(|witness| witness.operations_per_second = 1e9);
+    let page = |bundle: &mut Bundle, share: f64| {
+        for run in bundle.runs.iter_mut().filter(|run| run.party == 1) {
+            for worker in &mut run.workers {
+                (worker.threads, worker.cpu_seconds) = (3, 3.0 * share * run.seconds);
+            }
+        }
+        page_of(bundle)
+    };
+    let free = page(&mut bundle, 0.89);
+    assert!(!free.contains("threads were busy") && !free.contains('†'));
+    let busy = page(&mut bundle, 0.95);
+    let named = format!("10,000\u{a0}B on {} (95 %)", bundle.parties[1].name);
+    assert!(
+        busy.contains("threads were busy for more than 90 %") && busy.contains(&named),
+        "{named}"
+    );
+    assert!(busy.matches("had no time left").count() >= 4);
+}
+
+#[test]
 fn every_metric_has_a_unit_on_its_chart() {
     let units = [
         (Metric::OperationsPerSecond, "operations/s"),

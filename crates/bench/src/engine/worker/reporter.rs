@@ -100,6 +100,7 @@ impl Reporter {
             kinds,
             client_seconds,
             cpu_seconds: self.cpu.take(last),
+            threads: u32::try_from(self.recorders.len()).unwrap_or(u32::MAX),
             retries: retries - self.retries_reported,
             send_lag,
         };

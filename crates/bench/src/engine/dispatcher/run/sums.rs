@@ -80,6 +80,8 @@ impl Sums {
         }
         worker.client_seconds += increment.client_seconds;
         worker.cpu_seconds += increment.cpu_seconds;
+        // One that took the place over may have more.
+        worker.threads = worker.threads.max(increment.threads);
         worker.retries += increment.retries;
         for second in &report.seconds {
             if let Err(why) = self.add_second(second) {
