@@ -5,7 +5,7 @@
 //! of it. [`verify`] lists contradictions: bytes against their sums, and figures against one another.
 
 use crate::outcome::RunOutcome;
-use crate::plan::Suite;
+use crate::plan::{Role, Suite};
 use crate::xray::{Watched, Xray};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -115,6 +115,20 @@ pub struct Bundle {
     pub witnesses: Vec<Witness>,
     /// Samples of processes and of the machine.
     pub xray: Xray,
+}
+
+impl Bundle {
+    /// Operations of a target's warm-up, and the seconds that they took.
+    pub fn warm_up(&self, party: usize) -> (u64, f64) {
+        let runs = self
+            .runs
+            .iter()
+            .filter(|run| run.party == party && run.role == Role::Warm);
+        runs.fold((0, 0.0), |(operations, seconds), run| {
+            let more = run.kinds.iter().map(|kind| kind.operations);
+            (more.fold(operations, u64::saturating_add), seconds + run.seconds)
+        })
+    }
 }
 
 /// One target.

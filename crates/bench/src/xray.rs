@@ -12,7 +12,7 @@ mod machine;
 mod proc;
 mod sampler;
 
-pub use discover::listener;
+pub use discover::{is_jvm, listener};
 pub use machine::{file_system, machine};
 pub use sampler::{Sampler, process_cpu, process_time};
 

@@ -16,6 +16,7 @@ use stele_bench::bundle::{Bundle, Party};
 use stele_bench::engine::conductor::{Conductor, Rival};
 use stele_bench::engine::dispatcher::{Dispatcher, Hiring, Observer, Order};
 use stele_bench::engine::progress::Progress;
+use stele_bench::engine::warm::Warming;
 use stele_bench::engine::worker::{self, Join};
 use stele_bench::outcome::{Ending, RunOutcome, Second};
 use stele_bench::plan::{
@@ -23,7 +24,7 @@ use stele_bench::plan::{
     Workload,
 };
 use stele_bench::target::{self, Connection, TableSpec, Target, TargetError};
-use stele_bench::xray::ProcessTime;
+use stele_bench::xray::{ProcessTime, Watched};
 
 const TABLE: &str = "bench-test";
 const RECORDS: u64 = 20_000;
@@ -215,6 +216,78 @@ async fn conduct(target: Arc<dyn Target>, url: &str, stages: Vec<Stage>, workers
         .await
         .expect("an end");
     bundle.runs
+}
+
+/// The warm-ups and the outcomes of one repeated run on two targets, of which the second is on a virtual machine.
+async fn conduct_two(warming: &Warming, repeats: u32) -> Bundle {
+    let mut dispatcher = with_threads(1).await;
+    let mut rivals = Vec::new();
+    for name in ["native", "virtual"] {
+        let url = format!("memory://{name}");
+        let gc_log = (name == "virtual").then(|| "gc.log".to_owned());
+        let process = Watched {
+            gc_log,
+            ..Watched::default()
+        };
+        let party = Party {
+            name: name.into(),
+            url: url.clone(),
+            processes: vec![process],
+            ..Party::default()
+        };
+        let target = target::open(&url).await.expect("a target");
+        rivals.push(Rival { party, target });
+    }
+    let mut bundle = Bundle::default();
+    let mut conductor = Conductor {
+        dispatcher: &mut dispatcher,
+        rivals: &rivals,
+        repeats,
+        pause_seconds: 0.0,
+        progress: Progress::new(3),
+        interrupted: Arc::new(AtomicBool::new(false)),
+    };
+    conductor.warm_up(warming, &mut bundle).await;
+    let experiment = Experiment {
+        id: "T02".into(),
+        stages: vec![Stage::Create(spec()), Stage::Run(Box::new(load()))],
+        ..Experiment::default()
+    };
+    conductor
+        .experiments(&[experiment], &mut bundle, |_| Ok(()))
+        .await
+        .expect("an end");
+    bundle
+}
+
+#[test]
+fn another_target_begins_in_each_repeat() {
+    let bundle = block_on(conduct_two(&Warming::new(Some(0.0), 1), 3));
+    let turns: Vec<_> = bundle.runs.iter().map(|run| (run.repeat, run.party)).collect();
+    assert_eq!(turns, [(1, 0), (1, 1), (2, 1), (2, 0), (3, 0), (3, 1)]);
+}
+
+#[test]
+fn a_target_on_a_virtual_machine_is_warmed_up_by_operations() {
+    // The first part loads 50,000 rows, and does little more in its time.
+    let warming = Warming {
+        seconds: 0.2,
+        jvm_operations: 150_000,
+        jvm_seconds_max: 3_600.0,
+        seed: 1,
+    };
+    let bundle = block_on(conduct_two(&warming, 1));
+    let parts = |party| {
+        let warm = bundle
+            .runs
+            .iter()
+            .filter(move |run| run.party == party && run.role == Role::Warm);
+        warm.map(|run| run.experiment.as_str()).collect::<Vec<_>>()
+    };
+    assert_eq!(parts(0), ["warm-up"; 3]);
+    assert_eq!(parts(1), [["warm-up"; 3], ["warm-up-jvm"; 3]].concat());
+    assert!(bundle.runs.iter().all(|run| run.ending == Ending::Passed));
+    assert!(bundle.warm_up(1).0 > bundle.warm_up(0).0);
 }
 
 fn causes(outcome: &RunOutcome) -> String {

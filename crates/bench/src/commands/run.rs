@@ -10,7 +10,8 @@ use stele_bench::bundle::{self, Bundle};
 use stele_bench::engine::conductor::{Conductor, Rival};
 use stele_bench::engine::dispatcher::{Dispatcher, Hiring};
 use stele_bench::engine::progress::Progress;
-use stele_bench::engine::{parties, warm, witness};
+use stele_bench::engine::warm::Warming;
+use stele_bench::engine::{parties, witness};
 use stele_bench::outcome::{Ending, RunOutcome};
 use stele_bench::plan::{Role, Stage, Suite};
 use stele_bench::report;
@@ -41,10 +42,10 @@ pub struct Arguments {
     /// Pause in seconds between the turns of two targets [default: 60; with `--scale quick` 0.2].
     #[arg(long)]
     pause: Option<f64>,
-    /// Seconds of mixed load for each target before the first experiment, for servers on virtual machines that compile
-    /// at run time [default: 10].
-    #[arg(long, default_value_t = 10.0)]
-    warm: f64,
+    /// Seconds of mixed load for each target before the first experiment [default: 10. A server on a Java virtual
+    /// machine, which compiles at run time, goes on until a million operations, for 60 seconds at most].
+    #[arg(long)]
+    warm: Option<f64>,
     /// Worker processes started on this machine.
     #[arg(long, default_value_t = 1)]
     workers: u32,
@@ -130,7 +131,7 @@ async fn conduct(
     bundle: &mut Bundle,
 ) -> Result<()> {
     let quick = arguments.scale == "quick";
-    let warm: Vec<_> = warm::experiment(arguments.warm, arguments.seed).into_iter().collect();
+    let warming = Warming::new(arguments.warm, arguments.seed);
     let experiments = bundle.suite.experiments.clone();
     let count = |e: &stele_bench::plan::Experiment| e.stages.iter().filter(|s| matches!(s, Stage::Run(_))).count();
     let runs: usize = experiments.iter().map(count).sum::<usize>() * arguments.repeats as usize * rivals.len();
@@ -139,14 +140,12 @@ async fn conduct(
     let mut conductor = Conductor {
         dispatcher,
         rivals,
-        repeats: 1,
-        pause_seconds: 0.0,
-        progress: Progress::new(runs + warm.iter().map(count).sum::<usize>() * rivals.len()),
+        repeats: arguments.repeats,
+        pause_seconds: arguments.pause.unwrap_or(if quick { 0.2 } else { 60.0 }),
+        progress: Progress::new(runs + warming.first().iter().map(count).sum::<usize>() * rivals.len()),
         interrupted,
     };
-    conductor.experiments(&warm, bundle, |_| Ok(())).await?;
-    conductor.repeats = arguments.repeats;
-    conductor.pause_seconds = arguments.pause.unwrap_or(if quick { 0.2 } else { 60.0 });
+    conductor.warm_up(&warming, bundle).await;
     let out = arguments.out.clone();
     conductor
         .experiments(&experiments, bundle, |bundle| Ok(bundle::write_partial(bundle, &out)?))

@@ -2,7 +2,7 @@
 //!
 //! Each experiment, repeat and target has these steps: the stages in order, from an empty state, and then all tables
 //! are dropped. Targets take turns experiment by experiment, with a pause between them, so that other work of the
-//! machine (heat, neighbours) affects all of them.
+//! machine (heat, neighbours) affects all of them. Another one begins in each repeat.
 //!
 //! Rules about failure:
 //! * A stage that fails does not end the suite: the runs that depended on it are skipped, with the cause.
@@ -13,6 +13,7 @@ use crate::bundle::{Bundle, Party};
 use crate::engine::dispatcher::{Dispatcher, Observer, Order};
 use crate::engine::parties;
 use crate::engine::progress::Progress;
+use crate::engine::warm::Warming;
 use crate::load::{self, Written};
 use crate::outcome::{Ending, RunOutcome, Second};
 use crate::plan::{Activity, Experiment, KeyOrder, Operation, Role, Run, Stage};
@@ -62,6 +63,26 @@ struct Table {
 }
 
 impl Conductor<'_> {
+    /// Warms all targets up, each as long as it needs.
+    pub async fn warm_up(&mut self, warming: &Warming, bundle: &mut Bundle) {
+        let rivals = self.rivals;
+        for (party, rival) in rivals.iter().enumerate() {
+            let Some(first) = warming.first() else { return };
+            if !self.interrupted.load(Ordering::Relaxed) {
+                self.turn(&first, party, 1, bundle).await;
+            }
+            if !rival.party.processes.iter().any(xray::is_jvm) {
+                continue;
+            }
+            let (operations, seconds) = bundle.warm_up(party);
+            if let Some(second) = warming.second(operations, seconds)
+                && !self.interrupted.load(Ordering::Relaxed)
+            {
+                self.turn(&second, party, 1, bundle).await;
+            }
+        }
+    }
+
     /// Runs a list of experiments. It calls `save` after each, so that little is lost if this program is killed.
     ///
     /// # Errors
@@ -79,10 +100,11 @@ impl Conductor<'_> {
                 continue;
             }
             for repeat in 1..=self.repeats {
-                for party in 0..self.rivals.len() {
+                for turn in 0..self.rivals.len() {
                     if self.interrupted.load(Ordering::Relaxed) {
                         return Ok(());
                     }
+                    let party = (turn + repeat as usize - 1) % self.rivals.len();
                     self.turn(experiment, party, repeat, bundle).await;
                     tokio::time::sleep(Duration::from_secs_f64(self.pause_seconds)).await;
                 }

@@ -248,19 +248,32 @@ pub fn environment(bundle: &Bundle) -> Markup {
                 table { caption { "Machine of the generator" } tbody { @for (key, value) in &bundle.machine { tr { th { (key) } td.text { (value) } } } } }
                 table {
                     caption { "Targets" }
-                    tbody { @for party in &bundle.parties {
+                    tbody { @for (index, party) in bundle.parties.iter().enumerate() {
                         tr { th { (party.name) } td.text {
                             (party.version) " " code { (party.url) }
                             @if !party.processes.is_empty() {
                                 br; "processes: " (party.processes.iter().map(|process| process.name.as_str()).collect::<Vec<_>>().join(", "))
                             }
                             @for (key, value) in &party.description { br; (key) ": " (value) }
+                            br; (warm_up(bundle, index))
                         } }
                     } }
                 }
             }
             (configuration(bundle))
         }
+    }
+}
+
+/// The warm-up of a target in words.
+pub fn warm_up(bundle: &Bundle, party: usize) -> String {
+    match bundle.warm_up(party) {
+        (0, _) => "not warmed up".to_owned(),
+        (operations, seconds) => format!(
+            "warmed up by {} operations in {}",
+            number::count(operations),
+            number::seconds(seconds)
+        ),
     }
 }
 

@@ -34,6 +34,9 @@ fn head(text: &mut String, bundle: &Bundle) {
         (bundle.ended_at - bundle.started_at) / 60.0,
         number::date(bundle.started_at),
     );
+    for (index, party) in bundle.parties.iter().enumerate() {
+        let _ = writeln!(text, "* {}: {}.", party.name, super::head::warm_up(bundle, index));
+    }
     for run in &bundle.runs {
         let party = bundle.parties.get(run.party).map_or("", |party| party.name.as_str());
         match &run.ending {
@@ -52,9 +55,7 @@ fn head(text: &mut String, bundle: &Bundle) {
             Ending::Passed => {}
         }
     }
-    if bundle.runs.iter().any(|run| run.ending != Ending::Passed) {
-        text.push('\n');
-    }
+    text.push('\n');
 }
 
 fn experiment(text: &mut String, results: &Results<'_>) {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::bundle::fabricated;
 use crate::outcome::{EncodedHistogram, Ending, RunOutcome, histogram};
-use crate::plan::{Metric, Published};
+use crate::plan::{Metric, Published, Role};
 
 fn page_of(bundle: &Bundle) -> String {
     render(std::slice::from_ref(bundle))
@@ -88,6 +88,23 @@ fn the_time_of_failed_calls_is_shown() {
         line.split("</tr>").next().unwrap().contains(&longest),
         "{longest}: {line:.400}"
     );
+}
+
+#[test]
+fn the_operations_of_warm_ups_are_printed() {
+    let mut bundle = fabricated::bundle(1.0);
+    let (cold, summary) = (page_of(&bundle), summary::summary(&bundle));
+    assert_eq!(cold.matches("not warmed up").count(), bundle.parties.len());
+    assert_eq!(summary.matches("not warmed up").count(), bundle.parties.len());
+    for experiment in ["warm-up", "warm-up-jvm"] {
+        let mut run = bundle.runs[0].clone();
+        (run.experiment, run.role, run.party, run.seconds) = (experiment.into(), Role::Warm, 1, 25.0);
+        run.kinds[0].operations = 400_000;
+        bundle.runs.push(run);
+    }
+    let sentence = format!("warmed up by 800,000 operations in {}", number::seconds(50.0));
+    assert!(page_of(&bundle).contains(&sentence), "{sentence}");
+    assert!(summary::summary(&bundle).contains(&sentence), "{sentence}");
 }
 
 #[test]

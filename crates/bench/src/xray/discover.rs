@@ -35,6 +35,12 @@ pub fn listener(port: u16) -> Option<Watched> {
     })
 }
 
+/// Whether a process is a Java virtual machine.
+pub fn is_jvm(process: &Watched) -> bool {
+    let comm = || std::fs::read(format!("/proc/{}/comm", process.pid)).unwrap_or_default();
+    process.gc_log.is_some() || comm().trim_ascii_end() == b"java"
+}
+
 /// The file of the first `-Xlog:…gc…:file=PATH[:…]` or `-Xloggc:PATH` among a command's zero-terminated words.
 fn gc_log(command: &[u8]) -> Option<String> {
     let words = command.split(|&byte| byte == 0).map(String::from_utf8_lossy);
