@@ -4,10 +4,12 @@
 //!   bytes.
 //! * [`contents`], [`skew`]: a run computed again without a server: rows that must exist, and the skew of its keys.
 //! * [`ledger`], [`counters`], [`recent`]: the record of this process's writes, which reveals stale and lost writes.
+//! * [`held`]: the values of counters after the increments of all processes.
 //! * [`prepared`] combines these for a run; [`judge`] gives the verdict; [`table`] is the client.
 
 pub mod contents;
 pub mod counters;
+pub mod held;
 mod judge;
 pub mod keys;
 pub mod ledger;
@@ -42,6 +44,9 @@ pub struct Written {
     pub spans: Vec<Range<u64>>,
     /// Further operations, some of which failed: their writes may or may not exist.
     pub uncertain: Vec<Range<u64>>,
+    /// Operations that a lost worker may have carried out as well. That matters for increments only: another write that is
+    /// repeated changes nothing.
+    pub repeated: Vec<Range<u64>>,
 }
 
 /// The tables that the clients of one worker process know, with their history from run to run.

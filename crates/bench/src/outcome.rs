@@ -156,6 +156,9 @@ pub struct RunOutcome {
     /// Spans in which an operation failed, which a later check may or may not find. Not part of the bundle.
     #[serde(skip)]
     pub uncertain: Vec<Range<u64>>,
+    /// Spans that a worker had when it died or the run was broken off. Not part of the bundle.
+    #[serde(skip)]
+    pub repeated: Vec<Range<u64>>,
 }
 
 fn is_zero<T: Default + PartialEq>(count: &T) -> bool {

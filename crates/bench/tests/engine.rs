@@ -500,6 +500,30 @@ impl Target for Refusing {
 }
 
 #[test]
+fn counters_of_a_timed_run_are_those_of_its_increments() {
+    let increments = || {
+        let mix = vec![(Operation::Increment, 1.0)];
+        let mut run = run("increment", Role::Measure, mix, KeyOrder::Uniform, Stop::Seconds(0.5));
+        run.warmup_seconds = 0.1;
+        Stage::Run(Box::new(run))
+    };
+    let counted = |url: &'static str, workers| {
+        block_on(async move {
+            let target = target::open(url).await.expect("a target");
+            let stages = vec![Stage::Create(spec()), increments(), Stage::Run(Box::new(check()))];
+            conduct(target, url, stages, workers).await
+        })
+    };
+    for (url, workers) in [("memory://counters", 1), ("memory://counters-of-two", 2)] {
+        let runs = counted(url, workers);
+        for run in &runs {
+            assert_eq!(run.ending, Ending::Passed, "{}: {:?}", run.label, run.verdict.examples);
+        }
+        assert!(runs[1].verdict.checked > 0 && Some(runs[1].verdict.checked) == runs[1].expected_rows);
+    }
+}
+
+#[test]
 fn runs_whose_table_could_not_be_made_failed() {
     let refused = |error: TargetError| {
         block_on(async move {

@@ -364,6 +364,7 @@ fn settle_accounts(run: &Run, bundle: &mut Bundle, tables: &mut HashMap<String, 
     };
     let done = std::mem::take(&mut outcome.done);
     let uncertain = std::mem::take(&mut outcome.uncertain);
+    let repeated = std::mem::take(&mut outcome.repeated);
     let causes = match &outcome.ending {
         Ending::Failed(causes) => Some(causes.join("; ")),
         Ending::Passed | Ending::Skipped(_) => None,
@@ -379,6 +380,7 @@ fn settle_accounts(run: &Run, bundle: &mut Bundle, tables: &mut HashMap<String, 
                     seed: run.seed,
                     spans: done.clone(),
                     uncertain: uncertain.clone(),
+                    repeated: repeated.clone(),
                 });
             }
         }

@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 const FRAME_BYTES_MAX: u32 = 64 << 20;
 
 /// Spoken by this version; others are refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// From worker to dispatcher.
 #[derive(Debug, Serialize, Deserialize)]

@@ -22,6 +22,8 @@ pub struct RangeBook {
     /// Ranges under way, by worker.
     taken: BTreeMap<u32, Vec<Range<u64>>>,
     done: Vec<Range<u64>>,
+    /// Ranges that dead workers had. They may have carried out any operation of them before others do.
+    lost: Vec<Range<u64>>,
     endless: Option<Endless>,
     total: u64,
     done_operations: u64,
@@ -43,6 +45,7 @@ impl RangeBook {
             waiting: VecDeque::new(),
             taken: BTreeMap::new(),
             done: Vec::new(),
+            lost: Vec::new(),
             endless: None,
             total: 0,
             done_operations: 0,
@@ -123,10 +126,16 @@ impl RangeBook {
     pub fn lose(&mut self, worker: u32) -> usize {
         let lost = self.taken.remove(&worker).unwrap_or_default();
         let count = lost.len();
+        self.lost.extend(lost.iter().cloned());
         for range in lost {
             self.waiting.push_front(range);
         }
         count
+    }
+
+    /// Every range that was given back.
+    pub fn lost(&self) -> &[Range<u64>] {
+        &self.lost
     }
 
     /// Whether no work is left. Never, for a timed run.
@@ -261,6 +270,7 @@ mod tests {
         assert_eq!(book.take(2, 5), [lost[1].clone()]);
         book.finish(2, lost[1].clone());
         assert!(book.is_done());
+        assert_eq!(book.lost(), [lost[1].clone()]);
         assert_eq!(book.into_done(), [0..100]);
     }
 

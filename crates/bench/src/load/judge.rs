@@ -2,7 +2,7 @@
 //!
 //! Terms: a *missing* row must exist and was not returned. An *unexpected* row cannot exist, or was returned out of
 //! order or twice. A *wrong* row holds a value that was never written there. A *stale* row had been overwritten, by an
-//! acknowledged write, before the read began. See [`super::ledger`] for the rule.
+//! acknowledged write, before the read began. See [`super::ledger`] for the rule, and [`super::held`] for counters.
 
 use super::contents::Presence;
 use super::ledger::{Finding, Ledger, Snapshot};
@@ -56,7 +56,11 @@ impl Prepared {
 
     /// Judges a returned row by itself, regardless of missing rows.
     fn judge_row(&self, number: u64, before: Option<&Snapshot>, row: &Row, verdict: &mut Verdict) -> Option<Version> {
-        let version = match self.shape.read(row) {
+        let read = self.shape.read(row);
+        if read.is_ok() {
+            self.judge_counter(number, row, verdict);
+        }
+        let version = match read {
             Ok(Some(version)) => version,
             Ok(None) => {
                 if self.has_values {
@@ -79,6 +83,24 @@ impl Prepared {
         }
         self.judge_version(before, version, &row.key, verdict);
         Some(version)
+    }
+
+    /// Judges a row's counter by the increments of earlier runs. A row without one has a counter of zero.
+    fn judge_counter(&self, number: u64, row: &Row, verdict: &mut Verdict) {
+        let Some(held) = &self.held else { return };
+        let (least, most) = held.bounds(number).into_inner();
+        let most = if self.is_counting { i64::MAX } else { most };
+        let value = match self.shape.counter(row) {
+            None => Some(0),
+            Some(bytes) => bytes.try_into().ok().map(i64::from_be_bytes),
+        };
+        if !value.is_some_and(|value| (least..=most).contains(&value)) {
+            verdict.wrong += 1;
+            verdict.example(|| {
+                let value = value.map_or("not 8 bytes".to_owned(), |value| value.to_string());
+                format!("counter {}: {value}, must be {least} to {most}", text(&row.key))
+            });
+        }
     }
 
     fn judge_version(&self, before: Option<&Snapshot>, version: Version, key: &[u8], verdict: &mut Verdict) {

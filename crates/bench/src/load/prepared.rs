@@ -11,6 +11,7 @@
 use super::Written;
 use super::contents::{Contents, Presence};
 use super::counters::Counters;
+use super::held::Held;
 use super::keys::KeyCoder;
 use super::ledger::Ledger;
 use super::operations::Operations;
@@ -52,6 +53,10 @@ pub struct Prepared {
     /// The number of `ledger`.
     pub(super) writer: u16,
     pub(super) counters: Option<Arc<Counters>>,
+    /// Values of counters after earlier runs. Only where such a run has incremented, and this one reads.
+    pub(super) held: Option<Arc<Held>>,
+    /// Whether this run increments.
+    pub(super) is_counting: bool,
     pub(super) recent: Arc<Recent>,
 }
 
@@ -72,6 +77,7 @@ struct Table {
     ledger: Option<(u16, u64, Arc<Ledger>)>,
     counted: Vec<(Workload, u64)>,
     counters: Option<Arc<Counters>>,
+    held: Option<Arc<Held>>,
     replayed: Vec<Written>,
     contents: Arc<Contents>,
     sorted: Option<Arc<Vec<u64>>>,
@@ -108,6 +114,14 @@ fn scan_end(workload: &Workload, written: &[Written]) -> u64 {
 
 fn puts(workload: &Workload) -> bool {
     has_operation(workload, |o| super::contents::writes(o) && *o != Operation::Increment)
+}
+
+/// Whether a workload reads rows, by themselves or before it writes them.
+fn reads(workload: &Workload) -> bool {
+    use Operation::{CheckAndPut, Get, ReadModifyWrite, Scan, ShortScan};
+    has_operation(workload, |o| {
+        matches!(o, Get | ShortScan { .. } | Scan { .. } | CheckAndPut | ReadModifyWrite)
+    })
 }
 
 fn increments(workload: &Workload) -> bool {
@@ -187,6 +201,8 @@ impl Kept {
                 .counters
                 .clone()
                 .filter(|_| workload.verify && increments(workload)),
+            held: table.held.clone().filter(|_| workload.verify),
+            is_counting: increments(workload),
             recent: Arc::clone(&table.recent),
             workload: workload.clone(),
             seed,
@@ -236,6 +252,11 @@ impl Table {
             self.contents = Arc::new(Contents::replay(written)?);
             self.replayed = written.to_vec();
             self.sorted = None;
+            self.held = None;
+        }
+        let is_counted = written.iter().any(|w| increments(&w.workload));
+        if is_counted && reads(workload) && self.held.is_none() {
+            self.held = Some(Arc::new(Held::replay(written)?));
         }
         if written.is_empty() {
             self.recent = Arc::default();

@@ -7,7 +7,7 @@
 
 use super::values::{Mismatch, ValueMaker, Version, key_hash};
 use crate::plan::Values;
-use crate::target::Row;
+use crate::target::{Cell, Row};
 use anyhow::ensure;
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
@@ -189,6 +189,13 @@ impl Shape {
             });
         }
         Ok(version)
+    }
+
+    /// The value of a row's counter.
+    pub fn counter<'r>(&self, row: &'r Row) -> Option<&'r [u8]> {
+        let (family, _) = self.columns.first()?;
+        let is_counter = |cell: &&Cell| cell.qualifier == COUNTER && cell.family == *family.as_bytes();
+        row.cells.iter().find(is_counter).map(|cell| &cell.value[..])
     }
 
     /// Index of a column among the sorted ones: `cursor`, unless the server has another order of families.

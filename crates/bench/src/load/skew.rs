@@ -105,7 +105,7 @@ mod tests {
             },
             seed: 1,
             spans: vec![0..operations / 3, operations / 2..operations / 2 + operations / 3],
-            uncertain: vec![],
+            ..Written::default()
         }
     }
 

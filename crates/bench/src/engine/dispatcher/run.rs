@@ -499,9 +499,15 @@ impl<'a> UnderWay<'a> {
         Ok(())
     }
 
-    fn finish(self) -> RunOutcome {
+    fn finish(mut self) -> RunOutcome {
         let run = self.order.run;
         let elapsed = self.elapsed();
+        if !self.causes.is_empty() {
+            // Workers do not report the operations of a run that was broken off.
+            for slot in self.slots.keys() {
+                self.book.lose(*slot);
+            }
+        }
         let mut outcome = self.sums.finish();
         outcome.label.clone_from(&run.label);
         outcome.role = run.role;
@@ -519,6 +525,7 @@ impl<'a> UnderWay<'a> {
         if let (Some(before), Some(after)) = (self.cpu_before, self.cpu_after) {
             outcome.server_cpu = spent(&before, &after);
         }
+        outcome.repeated = self.book.lost().to_vec();
         outcome.done = self.book.into_done();
         outcome.ending = match self.unsupported {
             Some(why) => Ending::Skipped(why),

@@ -18,7 +18,7 @@ fn written(operation: Operation, records: u64, order: KeyOrder, spans: Vec<Range
         },
         seed: 3,
         spans,
-        uncertain: vec![],
+        ..Written::default()
     }
 }
 

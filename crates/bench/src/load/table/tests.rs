@@ -80,7 +80,7 @@ impl Bench {
             workload: workload.clone(),
             seed: SEED,
             spans: vec![range],
-            uncertain: vec![],
+            ..Written::default()
         });
         sum
     }
@@ -253,6 +253,67 @@ fn counters_count() {
     bench.run_right(&workload(only(Operation::Get), 20, KeyOrder::Uniform, padded()), 0..50);
     bench.lie(Lie::LoseEveryNthWrite(50));
     assert!(bench.run(&increments, 700..900).verdict.wrong > 0);
+}
+
+/// Increments of 20 counters, and the scan that checks them.
+fn increments_and_check() -> (Workload, Workload) {
+    (
+        workload(only(Operation::Increment), 20, KeyOrder::Uniform, padded()),
+        workload(only(scan()), 20, KeyOrder::Sequential, padded()),
+    )
+}
+
+#[test]
+fn a_check_finds_lost_and_doubled_increments() {
+    let (increments, check) = increments_and_check();
+    let counted = || {
+        let mut bench = Bench::default();
+        bench.run_right(&increments, 0..500);
+        assert_eq!(bench.run_right(&check, 0..20).verdict.checked, 20);
+        bench
+    };
+    let mut bench = counted();
+    bench.fake.forget_newest_version();
+    assert_eq!(bench.run(&check, 0..20).verdict.wrong, 1, "lost");
+    // By another process too, and by reads of single rows.
+    bench.tables = Arc::default();
+    assert_eq!(bench.run(&check, 0..20).verdict.wrong, 1, "lost");
+    let gets = workload(only(Operation::Get), 20, KeyOrder::Sequential, padded());
+    assert_eq!(bench.run(&gets, 0..20).verdict.wrong, 1, "lost");
+    let mut bench = counted();
+    run(bench.client(&increments).as_mut(), 500..501).unwrap();
+    assert_eq!(bench.run(&check, 0..20).verdict.wrong, 1, "doubled");
+    // A worker that was lost may have done it before another one.
+    bench.written[0].repeated = vec![500..501];
+    bench.run_right(&check, 0..20);
+}
+
+#[test]
+fn failed_increments_may_or_may_not_count() {
+    for lie in [Lie::FailEveryNthWriteDone(5), Lie::FailEveryNthWriteUndone(5)] {
+        let (increments, check) = increments_and_check();
+        let mut bench = Bench::default();
+        bench.lie(lie);
+        let mut client = bench.client(&increments);
+        let mut written = Written {
+            workload: increments,
+            seed: SEED,
+            ..Written::default()
+        };
+        for index in 0..500 {
+            match run(client.as_mut(), index..index + 1) {
+                Ok(sum) => {
+                    assert!(sum.verdict.is_right(), "{:?}", sum.verdict);
+                    written.spans.push(index..index + 1);
+                }
+                Err(_) => written.uncertain.push(index..index + 1),
+            }
+        }
+        assert_eq!(written.uncertain.len(), 100);
+        bench.written.push(written);
+        bench.lie(Lie::None);
+        bench.run_right(&check, 0..20);
+    }
 }
 
 #[test]
@@ -615,7 +676,7 @@ fn many_clients_at_once_are_right() {
             workload: mixed,
             seed: SEED,
             spans: vec![0..16 * 400],
-            uncertain: vec![],
+            ..Written::default()
         });
         let check = bench.run_right(&workload(only(scan()), 20, KeyOrder::Sequential, format), 0..20);
         assert_eq!(u64::from(check.rows), bench.fake.rows());

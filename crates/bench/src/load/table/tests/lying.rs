@@ -41,7 +41,7 @@ async fn run_against(address: &str, mix: Vec<(Operation, f64)>) -> (Verdict, Ver
             workload,
             seed: SEED,
             spans: vec![range],
-            uncertain: vec![],
+            ..Written::default()
         });
     }
     let check = verdicts.pop().unwrap();
