@@ -120,19 +120,25 @@ impl BadList {
         self.waiting.insert(record, bad);
     }
 
-    /// Writes and syncs the records before this one.
+    /// Writes and syncs the records before this one. They wait on if that fails, so that no checkpoint passes them.
     pub fn write_before(&mut self, record: u64) -> Result<()> {
-        let rest = self.waiting.split_off(&record);
-        let passed = std::mem::replace(&mut self.waiting, rest);
-        if passed.is_empty() {
+        let mut lines = Vec::new();
+        let mut count = 0;
+        for bad in self.waiting.range(..record).map(|(_, bad)| bad) {
+            bad.write(&mut lines);
+            count += 1;
+        }
+        if count == 0 {
             return Ok(());
         }
-        let mut lines = Vec::new();
-        passed.values().for_each(|bad| bad.write(&mut lines));
-        self.append(&lines)
-            .with_context(|| format!("cannot write {}", self.path.display()))?;
+        if let Err(error) = self.append(&lines) {
+            // It may have a part of the lines: opened again, it is cut to those that count.
+            self.file = None;
+            return Err(error).with_context(|| format!("cannot write {}", self.path.display()));
+        }
+        self.waiting = self.waiting.split_off(&record);
         self.bytes += lines.len() as u64;
-        self.written += passed.len() as u64;
+        self.written += count;
         Ok(())
     }
 
@@ -204,6 +210,22 @@ mod tests {
             assert_eq!(BadList::begin(path.clone()).is_ok(), is_list, "{content:?}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
         }
+    }
+
+    #[test]
+    fn records_wait_on_when_they_cannot_be_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("in.bad");
+        std::fs::create_dir(&path).unwrap();
+        let mut list = BadList::new(path.clone(), 0, 0);
+        list.note(3, bad(4));
+        list.note(7, bad(8));
+        list.write_before(7).unwrap_err();
+        assert_eq!((list.count(), list.written()), (2, (0, 0)));
+        std::fs::remove_dir(&path).unwrap();
+        list.write_before(7).unwrap();
+        assert_eq!((list.count(), list.written()), (2, (1, 18)));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "4\treason 4\ta\tb\\n4\n");
     }
 
     #[test]

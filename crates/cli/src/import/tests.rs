@@ -215,23 +215,21 @@ fn skipping_continues_the_same_sequence() {
     );
 }
 
-/// Of an import whose server answers no write.
-#[tokio::test]
-async fn a_second_interrupt_ends_at_once() {
-    let mutate_rows = "/google.bigtable.v2.Bigtable/MutateRows";
-    let (fake, client) = Fake::start(mutate_rows, &[None]).await;
-    let dir = tempfile::tempdir().unwrap();
-    let state = dir.path().join("state");
-    let (_, checkpoint) = interrupted(dir.path());
+const MUTATE_ROWS: &str = "/google.bigtable.v2.Bigtable/MutateRows";
+
+/// An import in a directory that continues after seven records, and the path of its checkpoint.
+fn pipeline(client: crate::client::Client, dir: &Path) -> (Pipeline, PathBuf) {
+    let state = dir.join("state");
+    let (_, checkpoint) = interrupted(dir);
     let checkpoint: ImportCheckpoint = checkpoint::load(&checkpoint).unwrap().unwrap();
-    let mut pipeline = Pipeline {
+    let pipeline = Pipeline {
         client,
         table: "i/t".parse().unwrap(),
         in_flight_max: 1,
         bad_max: 0,
         families: None,
         create: false,
-        bad: BadList::new(dir.path().join("bad"), 0, 0),
+        bad: BadList::new(dir.join("bad"), 0, 0),
         prefix: Prefix::new(checkpoint.records),
         resumable: Some(Resumable {
             path: state.clone(),
@@ -241,6 +239,37 @@ async fn a_second_interrupt_ends_at_once() {
         bytes_read: Default::default(),
         totals: Totals::default(),
     };
+    (pipeline, state)
+}
+
+/// The list is written when the run begins its loop, fails, and is tried again at the end.
+#[tokio::test]
+async fn no_checkpoint_passes_a_bad_record_that_could_not_be_listed() {
+    let (_, client) = Fake::start(MUTATE_ROWS, &[]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let (mut pipeline, state) = pipeline(client, dir.path());
+    std::fs::create_dir(pipeline.bad.path()).unwrap();
+    let bad = bad::BadRecord {
+        line: 9,
+        reason: "r".to_owned(),
+        raw: b"x".to_vec(),
+    };
+    pipeline.bad.note(7, bad);
+    pipeline.prefix.complete(7..9);
+    let (_sender, mut receiver) = tokio::sync::mpsc::channel(1);
+    let run = pipeline.run_until(&mut receiver, std::future::pending::<()>);
+    let error = run.await.unwrap_err().to_string();
+    assert!(error.contains("cannot write"), "{error}");
+    let saved: ImportCheckpoint = checkpoint::load(&state).unwrap().unwrap();
+    assert_eq!((saved.records, saved.bad_records), (7, 0));
+}
+
+/// Of an import whose server answers no write.
+#[tokio::test]
+async fn a_second_interrupt_ends_at_once() {
+    let (fake, client) = Fake::start(MUTATE_ROWS, &[None]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let (mut pipeline, state) = pipeline(client, dir.path());
     let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
     let mut builder = batch::BatchBuilder::new(7, 1);
     let cell = crate::records::CellValue {
