@@ -3,7 +3,8 @@
 //! Quoting follows RFC 4180; the delimiter is the only difference between the two.
 //!
 //! Reading: fields are bytes, so invalid UTF-8 passes through. A record whose number of fields differs from the
-//! header's is bad. Blank lines are skipped. With [`Dialect::quotes`] off, quotes are ordinary characters.
+//! header's is bad, and so is one with a quote that is never closed, which has the rest of the input. Blank lines are
+//! skipped. With [`Dialect::quotes`] off, quotes are ordinary characters.
 //!
 //! Writing: quotes where needed, `\n` line ends. Bytes that are not UTF-8 take the `base64:` spelling, see
 //! [`crate::escape`].
@@ -46,6 +47,7 @@ impl<R: Read> DelimitedReader<R> {
                 input,
                 buffer: Vec::new(),
                 start: 0,
+                at_end: false,
                 record_line: 1,
             });
         let mut record = csv::ByteRecord::new();
@@ -53,6 +55,12 @@ impl<R: Read> DelimitedReader<R> {
         let header: Vec<Bytes> = record.iter().map(Bytes::copy_from_slice).collect();
         if header.is_empty() {
             return Err(invalid("the input is empty; a header line with column names is needed"));
+        }
+        let tee = csv.get_ref();
+        let raw = tee.slice(&(0..csv.position().byte()));
+        let raw = raw.strip_prefix(BYTE_ORDER_MARK).unwrap_or(raw);
+        if tee.at_end && dialect.quotes && ends_quoted(raw, dialect.delimiter) {
+            return Err(invalid("the header opens a quote that is never closed"));
         }
         for (at, name) in header.iter().enumerate() {
             if header.iter().take(at).any(|earlier| earlier == name) {
@@ -70,6 +78,11 @@ impl<R: Read> DelimitedReader<R> {
     }
 
     fn columns(&self) -> Result<Record, String> {
+        // Only the end of the input ends a record within a quote. Earlier records need not be looked through.
+        let tee = self.csv.get_ref();
+        if tee.at_end && self.dialect.quotes && ends_quoted(tee.slice(&self.raw), self.dialect.delimiter) {
+            return Err("it opens a quote that is never closed".to_owned());
+        }
         if self.record.len() != self.header.len() {
             let (found, expected) = (self.record.len(), self.header.len());
             return Err(format!("{found} fields, but the header has {expected}"));
@@ -126,6 +139,8 @@ impl<R: Read + Send> RecordReader for DelimitedReader<R> {
     }
 }
 
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// The parser drops a byte order mark only when its first read brings the whole mark, and takes a first read of nothing
 /// else for the end of the input. Pipes give as little as they like.
 const FIRST_READ_BYTES_MIN: usize = 4;
@@ -136,6 +151,8 @@ struct Tee<R> {
     buffer: Vec<u8>,
     /// Offset in the input of the first byte of `buffer`.
     start: u64,
+    /// Whether the input has no more.
+    at_end: bool,
     /// Line at which the record being read begins, for the error about its length.
     record_line: u64,
 }
@@ -173,9 +190,33 @@ impl<R: Read> Read for Tee<R> {
                 Err(error) => return Err(error),
             }
         }
+        self.at_end = count == 0 && !into.is_empty();
         self.buffer.extend_from_slice(into.get(..count).unwrap_or_default());
         Ok(count)
     }
+}
+
+/// Whether a record ends within a quote. The parser says nothing of it: it takes the rest of the input as the value.
+fn ends_quoted(raw: &[u8], delimiter: u8) -> bool {
+    #[derive(PartialEq)]
+    enum At {
+        Start,
+        Plain,
+        Quoted,
+        /// Behind a quote within a quoted field, which ends it, or is the first of two that stand for one.
+        Quote,
+    }
+    let mut at = At::Start;
+    for byte in raw {
+        at = match (at, byte) {
+            (At::Quoted, b'"') => At::Quote,
+            (At::Quoted, _) | (At::Start | At::Quote, b'"') => At::Quoted,
+            (_, b'\r' | b'\n') => At::Start,
+            (_, byte) if *byte == delimiter => At::Start,
+            _ => At::Plain,
+        };
+    }
+    at == At::Quoted
 }
 
 fn invalid(message: &str) -> io::Error {

@@ -39,6 +39,31 @@ fn bad_records_keep_their_place_and_text() {
     assert_eq!(all[3].2, b"last,\xff,");
 }
 
+#[test]
+fn a_quote_that_is_never_closed_makes_a_bad_record() {
+    let all = read_all(b"id,note\n0,x\n1,\"hello\n2,b\n3,c\n", CSV);
+    assert_eq!(all.len(), 2);
+    assert!(all[0].1.is_ok());
+    assert_eq!(all[1].0, 3);
+    assert_eq!(all[1].1, Err("it opens a quote that is never closed".to_owned()));
+    assert_eq!(all[1].2, b"1,\"hello\n2,b\n3,c");
+    for (record, is_closed) in [
+        (&b"1,\"a\""[..], true),
+        (b"1,\"a\"\"\"", true),
+        (b"1,a\"", true),
+        (b"\"1\"\"\",\"\"", true),
+        (b"\"a\"b\",2\r\n", true),
+        (b"1,\"a\"\"", false),
+        (b"1,\"", false),
+        (b"\"1\",\"2\n", false),
+    ] {
+        let input = [b"a,b\n", record].concat();
+        assert_eq!(read_all(&input, CSV)[0].1.is_ok(), is_closed, "{record:?}");
+    }
+    let ordinary = Dialect { quotes: false, ..CSV };
+    assert!(read_all(b"a,b\n1,\"x\n", ordinary)[0].1.is_ok());
+}
+
 /// Returns a given number of bytes at a time.
 struct Pieces<'a>(&'a [u8], usize);
 
@@ -90,6 +115,7 @@ fn unusable_headers_are_refused() {
     let error = |input: &'static [u8]| DelimitedReader::new(input, CSV).err().unwrap().to_string();
     assert!(error(b"").contains("empty"));
     assert!(error(b"a,b,a\n").contains("`a` twice"));
+    assert!(error(b"\xef\xbb\xbf\n\"a,b\n1,2\n").contains("never closed"));
 }
 
 #[test]
