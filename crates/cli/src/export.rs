@@ -3,7 +3,7 @@
 //! The file grows as `<out>.part` and takes its name when it is complete. Every few seconds the part is synced. A
 //! checkpoint `<out>.part.state` then records how many of its bytes are whole rows, and the last of these. The same
 //! command run again truncates the part to that length and reads on after that row. Compressed outputs are concatenated
-//! members of whole rows, so the same holds for them.
+//! members of whole rows, so the same holds for them. A lock on the part keeps a second run of the command away from it.
 //!
 //! An export is not a snapshot, resumed or not: it has each row as of the moment of its read.
 
@@ -12,6 +12,7 @@ use crate::client::TableRef;
 use crate::client::read::RowStream;
 use crate::compression::{self, Compression};
 use crate::connection::Connection;
+use crate::file_lock::FileLock;
 use crate::formats::delimited::{DelimitedWriter, Layout};
 use crate::formats::{OutputFormat, cells, jsonl};
 use crate::interrupt::interrupted;
@@ -204,7 +205,13 @@ struct State {
 
 enum Sink {
     Stdout,
-    File { file: File, path: PathBuf, options: String },
+    File {
+        file: File,
+        path: PathBuf,
+        options: String,
+        /// Of the part, until the file has its name and the checkpoint is removed.
+        _lock: FileLock,
+    },
 }
 
 /// Where rows go, through a buffer that becomes one compressed member.
@@ -246,6 +253,7 @@ impl Output {
         restart: bool,
     ) -> Result<Output> {
         let (part, state_path) = (part_path(path), state_path(path));
+        let lock = FileLock::of(&part)?;
         let state = match checkpoint::load::<ExportCheckpoint>(&state_path)? {
             Some(found) if !restart => resume_state(&found, &options, &part, &state_path)?,
             _ => State::default(),
@@ -269,6 +277,7 @@ impl Output {
             file,
             path: path.to_owned(),
             options,
+            _lock: lock,
         };
         Ok(Output::new(sink, writer, compression, state))
     }
@@ -331,7 +340,10 @@ impl Output {
         if !self.buffer.is_empty() {
             self.write_member().context("cannot write the output")?;
         }
-        let Sink::File { file, path, options } = &mut self.sink else {
+        let Sink::File {
+            file, path, options, ..
+        } = &mut self.sink
+        else {
             return Ok(());
         };
         file.sync_data()

@@ -77,6 +77,21 @@ fn a_member_takes_the_place_of_what_a_failed_attempt_left_of_it() {
 }
 
 #[test]
+fn one_run_at_a_time_writes_an_output() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("out.csv");
+    let mut first = open(&path, Compression::None, "o", false).unwrap();
+    first.push(&row(1)).unwrap();
+    for restart in [false, true] {
+        let refused = open(&path, Compression::None, "o", restart).err().unwrap();
+        assert!(refused.to_string().contains("in use by another process"), "{refused}");
+    }
+    first.finish().unwrap();
+    assert_eq!(text(&path), "row,f:q\n0001,1\n");
+    assert!(open(&path, Compression::None, "o", false).is_ok());
+}
+
+#[test]
 fn other_options_and_lost_parts_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("out.csv");
