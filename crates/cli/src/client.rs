@@ -143,6 +143,8 @@ impl Client {
     /// The same with TLS and a token, as far as these are given.
     pub async fn connect_with(address: &str, project: &str, security: &SecurityOptions) -> Result<Client> {
         let (bare, tls) = security.tls_of(address)?;
+        // First, so that nothing is asked of a server that must not get the token.
+        let authorization = security.authorization(bare, tls.is_some())?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let mut endpoint = Endpoint::from_shared(format!("{scheme}://{bare}"))
             .with_context(|| format!("`{address}` is not an address (HOST:PORT)"))?
@@ -161,7 +163,7 @@ impl Client {
             .connect()
             .await
             .map_err(|error| anyhow!("cannot connect to {bare}: {}", innermost(&error)))?;
-        let stub = InterceptedService::new(channel, Features::new(security.authorization()?)?);
+        let stub = InterceptedService::new(channel, Features::new(authorization)?);
         let mut data = BigtableClient::new(stub.clone())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);

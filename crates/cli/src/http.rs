@@ -53,7 +53,7 @@ impl HttpConnection {
 
     async fn exchange(&self, path: &str) -> Result<Vec<u8>> {
         let (bare, is_tls) = self.security.tls.is_tls(&self.http)?;
-        let token = self.security.bearer()?;
+        let token = self.security.bearer(bare, is_tls, "https://")?;
         let connecting = TcpStream::connect(bare).await;
         let stream = connecting.with_context(|| format!("cannot connect to {bare}"))?;
         if !is_tls {

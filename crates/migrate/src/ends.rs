@@ -49,7 +49,8 @@ impl Ends {
             ..Settings::default()
         };
         let of_source = settings(dial(args.source.is_tls)?, None);
-        let of_target = settings(dial(args.to.is_tls)?, args.security.bearer()?.map(Token::new));
+        let token = args.security.bearer(&args.to.server, args.to.is_tls, "hbases://")?;
+        let of_target = settings(dial(args.to.is_tls)?, token.map(Token::new));
         let source = Arc::new(Cluster::new(args.source.servers.clone(), of_source));
         let target = Arc::new(Cluster::new(vec![args.to.server.clone()], of_target));
         let (source_id, target_id) = futures::join!(source.cluster_id(), target.cluster_id());

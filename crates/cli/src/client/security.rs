@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -32,6 +33,9 @@ pub struct SecurityOptions {
     /// File with a bearer token
     #[arg(long, value_name = "FILE", env = "STELE_TOKEN_FILE")]
     pub token_file: Option<PathBuf>,
+    /// Sends the token as plain text to other machines
+    #[arg(long)]
+    pub insecure: bool,
 }
 
 impl TlsOptions {
@@ -116,11 +120,20 @@ impl SecurityOptions {
         Ok((bare, config))
     }
 
-    /// The token, of characters that a header can have.
-    pub fn bearer(&self) -> Result<Option<String>> {
+    /// The token for a server, of characters that a header can have. `scheme` begins an address under TLS.
+    ///
+    /// # Errors
+    /// The file has no token. Or there is no TLS, other machines are on the way, and the user has not permitted that.
+    pub fn bearer(&self, bare: &str, is_tls: bool, scheme: &str) -> Result<Option<String>> {
         let Some(path) = &self.token_file else {
             return Ok(None);
         };
+        if !is_tls && !self.insecure && !is_on_loopback(bare) {
+            bail!(
+                "{bare}: the token would be sent as plain text; begin the address with {scheme}, or give --insecure if nobody \
+                 else can listen to the network"
+            );
+        }
         let token = read(path)?;
         let token = std::str::from_utf8(&token).ok().map(str::trim);
         let token = token.filter(|token| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()));
@@ -129,14 +142,22 @@ impl SecurityOptions {
     }
 
     /// The header with the token.
-    pub(super) fn authorization(&self) -> Result<Option<MetadataValue<Ascii>>> {
-        let Some(token) = self.bearer()? else {
+    pub(super) fn authorization(&self, bare: &str, is_tls: bool) -> Result<Option<MetadataValue<Ascii>>> {
+        let Some(token) = self.bearer(bare, is_tls, "https://")? else {
             return Ok(None);
         };
         let mut value: MetadataValue<Ascii> = format!("Bearer {token}").parse()?;
         value.set_sensitive(true);
         Ok(Some(value))
     }
+}
+
+/// Whether an address leads back to this machine, which an unspecified one does as well.
+fn is_on_loopback(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let is_own = |ip: IpAddr| ip.to_canonical().is_loopback() || ip.is_unspecified();
+    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(is_own)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
@@ -147,6 +168,50 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_goes_to_other_machines_under_tls_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        std::fs::write(&path, "secret\n").unwrap();
+        let with = |insecure| SecurityOptions {
+            token_file: Some(path.clone()),
+            insecure,
+            ..SecurityOptions::default()
+        };
+        let is_sent = |address: &str, insecure: bool| {
+            let security = with(insecure);
+            let (bare, is_tls) = security.tls.is_tls(address).unwrap();
+            security.bearer(bare, is_tls, "https://").map(|token| token.unwrap())
+        };
+        for near in [
+            "127.0.0.1:1",
+            "localhost:1",
+            "http://[::1]:1",
+            "[::ffff:127.0.0.1]:1",
+            "0.0.0.0:1",
+        ] {
+            assert_eq!(is_sent(near, false).unwrap(), "secret", "{near}");
+        }
+        for far in [
+            "h:1",
+            "http://h:1",
+            "192.0.2.1:1",
+            "[2001:db8::1]:1",
+            "127.0.0.1.example:1",
+            "localhost@h:1",
+        ] {
+            let why = is_sent(far, false).unwrap_err().to_string();
+            assert!(
+                why.contains("as plain text; begin the address with https://"),
+                "{far}: {why}"
+            );
+            assert_eq!(is_sent(far, true).unwrap(), "secret", "{far}");
+        }
+        assert_eq!(is_sent("https://h:1", false).unwrap(), "secret");
+        let none = SecurityOptions::default();
+        assert!(none.bearer("h:1", false, "https://").unwrap().is_none());
+    }
 
     #[test]
     fn tls_is_asked_for_by_address_or_option() {
