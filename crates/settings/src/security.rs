@@ -97,10 +97,10 @@ pub(super) const SETTINGS: [Setting; 18] = [
     Setting {
         key: "tls_client_auth",
         meaning: "Whether a client without a certificate is refused (required) or may show its identity in another way \
-                  (optional). Needs tls_client_ca.",
+                  (optional).",
         unit: "",
-        default: "required",
-        range: "required, optional",
+        default: "",
+        range: "required, optional; empty for required; needs tls_client_ca",
     },
     Setting {
         key: "insecure",
@@ -282,12 +282,17 @@ impl SecurityArgs {
             other => bail!("{key}: {other:?} is none of yes, no"),
         };
         let file = |key: &str, flag: &Option<String>| Some(text(key, flag)).filter(|path| !path.is_empty());
-        let requires_client = match text("tls_client_auth", &self.tls_client_auth).as_str() {
-            "required" => true,
+        let client_auth = text("tls_client_auth", &self.tls_client_auth);
+        let requires_client = match client_auth.as_str() {
+            "" | "required" => true,
             "optional" => false,
             other => bail!("tls_client_auth: {other:?} is none of required, optional"),
         };
         let client_ca = file("tls_client_ca", &self.tls_client_ca);
+        if client_ca.is_none() && !client_auth.is_empty() {
+            // It would seem to protect.
+            bail!("tls_client_auth: has no effect without tls_client_ca");
+        }
         let tls = match (file("tls_cert", &self.tls_cert), file("tls_key", &self.tls_key)) {
             (Some(certificate), Some(key)) => Some(TlsFiles {
                 certificate: certificate.into(),
@@ -495,6 +500,11 @@ mod tests {
             ("tls_key = \"k\"", "both are needed"),
             ("tls_client_ca = \"a\"", "needs tls_cert"),
             ("tls_client_auth = \"maybe\"", "maybe"),
+            ("tls_client_auth = \"required\"", "no effect without tls_client_ca"),
+            (
+                "tls_cert = \"c\"\ntls_key = \"k\"\ntls_client_auth = \"optional\"",
+                "no effect without tls_client_ca",
+            ),
             (
                 "encryption_kms = \"aws-kms://key\"",
                 "encryption_kms: \"aws-kms://key\"",
