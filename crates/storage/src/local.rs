@@ -35,6 +35,7 @@ use bytes::Bytes;
 use file::{LocalAppend, LocalRead};
 pub use foreign::ForeignFolder;
 use root::Root;
+pub(crate) use root::make_private_directory;
 use std::path::Path;
 use std::sync::Arc;
 use stele_env::Env;

@@ -7,10 +7,14 @@ use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, RenameFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The mode of a new root: neither the group of the server's user nor others may enter it, whatever the umask is.
+const OWNER_ONLY: u32 = 0o700;
 
 /// An open data root. While it lives, the lock is held.
 #[derive(Debug)]
@@ -73,7 +77,7 @@ impl Root {
             let shown = shown.clone();
             move |e: io::Error| fail(&shown, operation, &e)
         };
-        make_durable_directories(directory).map_err(failed("create data directory"))?;
+        make_durable_root(directory).map_err(failed("create data directory"))?;
         let lock = lock(directory, &shown)?;
         let tmp = directory.join(RESERVED_TMP);
         empty_tmp(&tmp).map_err(failed("clean up tmp"))?;
@@ -428,7 +432,16 @@ fn link_into_place(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Creates a directory. False when it exists already.
 fn make_directory(directory: &Path) -> io::Result<bool> {
-    match fs::create_dir(directory) {
+    make(directory, &DirBuilder::new())
+}
+
+/// Creates the directory of a root, in which other users of the machine find nothing. One that exists keeps its mode.
+pub(crate) fn make_private_directory(directory: &Path) -> io::Result<bool> {
+    make(directory, DirBuilder::new().mode(OWNER_ONLY))
+}
+
+fn make(directory: &Path, builder: &DirBuilder) -> io::Result<bool> {
+    match builder.create(directory) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             if directory.is_dir() {
                 Ok(false)
@@ -440,14 +453,17 @@ fn make_directory(directory: &Path) -> io::Result<bool> {
     }
 }
 
-/// Like `create_dir_all`, but each new directory survives power loss.
-fn make_durable_directories(directory: &Path) -> io::Result<()> {
-    let missing: Vec<&Path> = directory
+/// Creates the directory of a root, and those above it, so that each survives power loss.
+fn make_durable_root(root: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = root
         .ancestors()
         .take_while(|d| !d.as_os_str().is_empty() && !d.is_dir())
         .collect();
     for directory in missing.into_iter().rev() {
-        make_directory(directory)?;
+        match directory == root {
+            true => make_private_directory(directory)?,
+            false => make_directory(directory)?,
+        };
         syncs::names(match directory.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::conformance;
-use std::fs::OpenOptions;
+use std::fs::{OpenOptions, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use stele_env::tokio_env::TokioRuntime;
 use stele_types::ErrorKind;
 use tempfile::TempDir;
@@ -45,6 +46,22 @@ async fn one_owner_at_a_time() {
     drop(writer);
     open(&directory).unwrap();
     assert_eq!(reader.len(), 0);
+}
+
+#[tokio::test]
+async fn a_new_root_is_for_its_user_alone() {
+    let directory = TempDir::new().unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let (above, existing) = (directory.path().join("a"), directory.path().join("b"));
+    let new = above.join("data");
+    LocalStorage::open(&new, TokioRuntime::current()).unwrap();
+    assert_eq!(mode(&new), 0o700);
+    // As a shared folder for several programs.
+    std::fs::create_dir(&existing).unwrap();
+    assert_eq!(mode(&above), mode(&existing), "directories above are as others");
+    std::fs::set_permissions(&existing, Permissions::from_mode(0o750)).unwrap();
+    LocalStorage::open(&existing, TokioRuntime::current()).unwrap();
+    assert_eq!(mode(&existing), 0o750);
 }
 
 #[tokio::test]

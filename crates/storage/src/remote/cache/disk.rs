@@ -2,6 +2,7 @@
 
 use super::CacheOptions;
 use super::chunk::{Chunk, ChunkId};
+use crate::local::make_private_directory;
 use crate::{Result, StorageError};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -113,7 +114,10 @@ impl Disk {
             operation,
             message: error.to_string(),
         };
-        std::fs::create_dir_all(&options.dir).map_err(|e| failed("making the cache folder", e))?;
+        let above = options.dir.parent().filter(|above| !above.as_os_str().is_empty());
+        let made = above.map_or(Ok(()), std::fs::create_dir_all);
+        made.and_then(|()| make_private_directory(&options.dir))
+            .map_err(|e| failed("making the cache folder", e))?;
         let mut index = Index::default();
         for entry in std::fs::read_dir(&options.dir).map_err(|e| failed("listing the cache folder", e))? {
             let entry = entry.map_err(|e| failed("listing the cache folder", e))?;
@@ -208,6 +212,7 @@ fn discard(path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     /// `/dev/full` takes no byte, like a disk that other processes have filled.
     #[cfg(target_os = "linux")]
@@ -231,6 +236,18 @@ mod tests {
         assert_eq!(is_kept, [false, false, true, true]);
         let read = chunks.each_ref().map(|chunk| disk.read(chunk));
         assert_eq!(read, [None, None, Some(content.clone()), Some(content)]);
+    }
+
+    #[test]
+    fn a_new_folder_is_for_its_user_alone() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let dir = folder.path().join("above/cache");
+        let options = CacheOptions {
+            dir: dir.clone(),
+            bytes: 64 << 20,
+        };
+        Disk::open(options).unwrap();
+        assert_eq!(std::fs::metadata(dir).unwrap().permissions().mode() & 0o777, 0o700);
     }
 
     #[test]
