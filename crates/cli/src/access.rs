@@ -1,5 +1,6 @@
 //! `rules`, `grant` and `revoke`: administration of access rules.
 
+use crate::client::admin::CLUSTER;
 use crate::connection::Connection;
 use crate::escape::escape;
 use crate::query::parse_bytes;
@@ -108,6 +109,8 @@ fn show(resource: &ResourceRules) -> String {
 fn short_name(name: &str) -> String {
     let segments: Vec<&str> = name.split('/').collect();
     match segments[..] {
+        // As `resource_name` takes it.
+        [_, _, "instances", CLUSTER] => format!("{CLUSTER}/"),
         [_, _, "instances", instance] => instance.to_owned(),
         [_, _, "instances", instance, "tables", table] => format!("{instance}/{table}"),
         [_, _, "instances", instance, "tables", table, "authorizedViews", view] => format!("{instance}/{table}/{view}"),
@@ -119,12 +122,23 @@ fn short_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::fake::Fake;
     use clap::Parser;
 
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
         args: RuleArgs,
+    }
+
+    #[tokio::test]
+    async fn an_instance_named_cluster_is_not_the_cluster() {
+        let (_, client) = Fake::start("", &[]).await;
+        for name in ["cluster", "cluster/", "i", "i/t"] {
+            assert_eq!(short_name(&client.resource_name(name)), name);
+        }
+        assert_eq!(client.resource_name("cluster"), "cluster");
+        assert_eq!(client.resource_name("cluster/"), "projects/p/instances/cluster");
     }
 
     #[test]
@@ -148,6 +162,7 @@ mod tests {
         let line = Line::try_parse_from(["revoke", "alice", "read", "i/t", "--prefix", prefix.unwrap()]);
         assert_eq!(line.unwrap().args.rule().row_prefix, resource.rules[0].row_prefix);
         assert_eq!(short_name("cluster"), "cluster");
+        assert_eq!(short_name("projects/-/instances/cluster"), "cluster/");
         assert_eq!(short_name("projects/-/instances/i/clusters/-/backups/b"), "i, backup b");
     }
 }

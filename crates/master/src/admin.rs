@@ -81,6 +81,7 @@ impl Master {
         if self.catalog.view().table(&table.name).is_some() {
             return Err(from_catalog(CatalogError::TableExists(table.name)));
         }
+        self.check_new_namespace(&table.name.namespace)?;
         let ranges = initial_ranges(table.initial_splits.clone())?;
         // Checked before anything is made.
         let mut schema = schema::new_schema(TableId(0), table)?;
@@ -106,6 +107,18 @@ impl Master {
             return Err(error);
         }
         self.record_table(schema, tablets, &[]).await
+    }
+
+    /// Refuses to begin a namespace of the name by which access rules mean all of them. One that an earlier version has made goes on,
+    /// and a restore may bring it back.
+    fn check_new_namespace(&self, name: &str) -> ServiceResult<()> {
+        let view = self.catalog.view();
+        if name != "cluster" || view.namespaces.contains_key(name) || view.tables_of(name).next().is_some() {
+            return Ok(());
+        }
+        Err(ServiceError::invalid(
+            "an instance or namespace cannot be named cluster: access rules name the whole cluster so",
+        ))
     }
 
     /// Records a new table, whose tablets are served, with its access rules.
@@ -409,6 +422,7 @@ impl TableAdmin for Master {
         schema::check_namespace(namespace)?;
         let namespace = namespace.to_owned();
         self.carry_out(|master| async move {
+            master.check_new_namespace(&namespace)?;
             master.give_up_namespace(&namespace).await?;
             let created = master.catalog.create_namespace(&namespace, front_end_data.into());
             created.await.map_err(from_catalog)

@@ -100,6 +100,8 @@ pub(super) mod own;
 pub mod settings;
 pub mod snapshots;
 
+pub(crate) use access::CLUSTER;
+
 impl Client {
     /// The instances of the project, or `None` if the server does not list them (Google's emulator does not).
     pub async fn list_instances(&self) -> Result<Option<Vec<String>>> {

@@ -14,7 +14,7 @@ const LIMIT: usize = 100;
 /// Attempts while others change the same rules.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// The name of the whole cluster.
+/// The name of the whole cluster. An instance of that name, which earlier versions could make, has a slash behind it.
 const CLUSTER: &str = "cluster";
 
 #[derive(Deserialize)]
@@ -71,6 +71,7 @@ pub(super) async fn get(served: Served, Parameters(wanted): Parameters<Wanted>) 
 fn named((resource, rules): (Resource, ResourceRules)) -> (String, Resource, ResourceRules) {
     let name = match &resource {
         Resource::Cluster => CLUSTER.to_owned(),
+        Resource::Namespace(name) if name == CLUSTER => format!("{name}/"),
         Resource::Namespace(name) => name.clone(),
         Resource::Table(name) => show_table(name),
         Resource::View { table, view } => format!("{}/{view}", show_table(table)),
@@ -116,18 +117,7 @@ pub(super) struct Changed {
 }
 
 pub(super) async fn change(served: Browsed, Body(change): Body<Change>) -> Answer<Changed> {
-    let resource = match change.resource.as_str() {
-        "" => return Err(Failure::invalid("a rule is of the cluster, an instance or a table")),
-        CLUSTER => Resource::Cluster,
-        name => match name.splitn(3, '/').collect::<Vec<_>>()[..] {
-            [namespace, table, view] => Resource::View {
-                table: table_name(&format!("{namespace}/{table}"))?,
-                view: view.to_owned(),
-            },
-            [_, _] => Resource::Table(table_name(name)?),
-            _ => Resource::Namespace(name.to_owned()),
-        },
-    };
+    let resource = resource(&change.resource)?;
     let rule = change.rule()?;
     let (revoke, grant) = match change.change.as_str() {
         "grant" => (Vec::new(), vec![rule]),
@@ -149,6 +139,19 @@ pub(super) async fn change(served: Browsed, Body(change): Body<Change>) -> Answe
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+fn resource(name: &str) -> Result<Resource, Failure> {
+    Ok(match name.splitn(3, '/').collect::<Vec<_>>()[..] {
+        [""] => return Err(Failure::invalid("a rule is of the cluster, an instance or a table")),
+        [CLUSTER] => Resource::Cluster,
+        [namespace] | [namespace, ""] if !namespace.is_empty() => Resource::Namespace(namespace.to_owned()),
+        [namespace, table, view] => Resource::View {
+            table: table_name(&format!("{namespace}/{table}"))?,
+            view: view.to_owned(),
+        },
+        _ => Resource::Table(table_name(name)?),
+    })
 }
 
 impl Change {
@@ -176,5 +179,37 @@ impl Change {
             families,
             row_prefix: text::unescape(&self.prefix).map_err(Failure::invalid)?.into(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stele_types::TableName;
+
+    #[test]
+    fn an_instance_named_cluster_is_not_the_cluster() {
+        let table = || TableName::new("cluster", "t");
+        for (shown, of) in [
+            ("cluster", Resource::Cluster),
+            ("cluster/", Resource::Namespace("cluster".to_owned())),
+            ("n", Resource::Namespace("n".to_owned())),
+            ("cluster/t", Resource::Table(table())),
+            (
+                "cluster/t/v",
+                Resource::View {
+                    table: table(),
+                    view: "v".to_owned(),
+                },
+            ),
+        ] {
+            let rules = ResourceRules {
+                rules: Vec::new().into(),
+                version: 0,
+            };
+            assert_eq!(named((of.clone(), rules)).0, shown);
+            assert_eq!(resource(shown).ok(), Some(of), "{shown}");
+        }
+        assert!(resource("").is_err() && resource("/").is_err());
     }
 }

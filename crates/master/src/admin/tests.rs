@@ -503,6 +503,24 @@ async fn a_record_of_a_namespace_is_changed_by_one_that_has_read_it() {
     assert_eq!(catalog.view().namespaces["n"].0, b"1"[..]);
 }
 
+#[tokio::test]
+async fn no_new_namespace_has_the_name_of_the_whole_cluster() {
+    let (_, catalog, _, master) = unsure(false).await;
+    let name = TableName::new("cluster", "t");
+    let refused = [
+        master.create_namespace("cluster", Vec::new()).await.err(),
+        master.create_table(new_table(&name)).await.err(),
+    ];
+    for error in refused {
+        let error = error.unwrap();
+        assert_eq!(error.kind, ErrorKind::InvalidArgument);
+        assert!(error.message.contains("the whole cluster"), "{}", error.message);
+    }
+    // An earlier version has made it.
+    catalog.create_namespace("cluster", Bytes::new()).await.unwrap();
+    master.create_table(new_table(&name)).await.unwrap();
+}
+
 /// It would be there again, in a namespace of which there is no record.
 #[tokio::test]
 async fn a_table_of_unknown_outcome_goes_with_its_namespace() {

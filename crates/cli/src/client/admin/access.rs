@@ -7,15 +7,20 @@ use super::own::{not_made, refusal};
 use anyhow::{Context, Result};
 use stele_adminapi::{ListRulesRequest, ModifyRulesRequest, ResourceRules};
 
+/// The name of the whole cluster.
+pub(crate) const CLUSTER: &str = "cluster";
+
 /// The feature, for the error of a server without these calls.
 const WHAT: &str = "access rules";
 
 impl Client {
-    /// The name of a resource that is given as `cluster`, `instance` or `instance/table`.
+    /// The name of a resource that is given as `cluster`, `instance` or `instance/table`. An instance named `cluster`, which
+    /// earlier versions could make, has a slash behind it.
     pub fn resource_name(&self, resource: &str) -> String {
         match resource.split_once('/') {
-            None if resource == "cluster" => resource.to_owned(),
+            None if resource == CLUSTER => resource.to_owned(),
             None => self.instance_name(resource),
+            Some((instance, "")) => self.instance_name(instance),
             Some((instance, table)) => format!("{}/tables/{table}", self.instance_name(instance)),
         }
     }
