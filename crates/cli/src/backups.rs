@@ -14,6 +14,7 @@ use anyhow::{Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stele_adminapi::{
     BackupDestination, BackupWork, BeginBackupWorkRequest, DestinationBackup, DestinationOption, RestorableTime,
@@ -362,58 +363,102 @@ fn order(task: u32, at: &DestinationArgs, backup: &str, pace: Option<&PaceArgs>)
     })
 }
 
-/// Has the server do a work to its end, and shows how far it is. An interrupt calls it off.
+/// Has the server do a work to its end, and shows how far it is. An interrupt calls it off, and a second one ends the command.
 async fn carry_out(client: &Client, order: BeginBackupWorkRequest, verb: &'static str) -> Result<BackupWork> {
+    carry_out_until(client, order, verb, interrupted).await
+}
+
+/// The same with the function that waits for an interrupt.
+async fn carry_out_until<F: Future<Output = ()>>(
+    client: &Client,
+    order: BeginBackupWorkRequest,
+    verb: &'static str,
+    interrupt: impl Fn() -> F,
+) -> Result<BackupWork> {
+    let is_called_off = AtomicBool::new(false);
+    let interrupted_twice = async {
+        interrupt().await;
+        is_called_off.store(true, Ordering::Relaxed);
+        interrupt().await;
+    };
+    tokio::select! {
+        biased;
+        // Also while the server does not respond.
+        () = interrupted_twice => bail!("interrupted again; the server may go on with the work"),
+        done = order_until_done(client, order, verb, &is_called_off) => done,
+    }
+}
+
+async fn order_until_done(
+    client: &Client,
+    order: BeginBackupWorkRequest,
+    verb: &'static str,
+    is_called_off: &AtomicBool,
+) -> Result<BackupWork> {
     let mut progress = Progress::of_files(verb);
+    let mut was_begun = false;
     for attempt in 0..ORDERS_MAX {
         let begun = client.begin_backup_work(order.clone()).await?;
-        let Some(done) = follow(client, begun.number, &mut progress).await? else {
+        let followed = follow(client, begun.number, &mut progress, is_called_off).await?;
+        was_begun |= followed.was_begun;
+        let Some(done) = followed.done else {
+            if is_called_off.load(Ordering::Relaxed) {
+                bail!("called off; the server was started again meanwhile, or another leads the cluster");
+            }
             progress.say("the server was started again, or another leads the cluster; the work is ordered once more");
             continue;
         };
-        // The former work may have done it.
+        // The former work may have done it. One that had begun has not found another backup of the name.
         let is_done_before = attempt > 0
             && match order.task {
-                CREATE => done.code == Code::AlreadyExists as u32,
+                CREATE => was_begun && done.code == Code::AlreadyExists as u32,
                 DELETE => done.code == Code::NotFound as u32,
                 _ => false,
             };
-        if done.code != 0 && !is_done_before {
-            progress.finish();
-            if attempt > 0 && done.code == Code::AlreadyExists as u32 {
-                bail!("{}; the order that the former server took may have made it", done.error);
-            }
-            bail!("{}", done.error);
-        }
         progress.finish();
-        return Ok(done);
+        if done.code == 0 || is_done_before {
+            return Ok(done);
+        }
+        if attempt > 0 && done.code == Code::AlreadyExists as u32 {
+            bail!("{}; the order that the former server took may have made it", done.error);
+        }
+        bail!("{}", done.error);
     }
     bail!("the server was started {ORDERS_MAX} times before the work was done")
 }
 
-/// Waits for the end of a work; `None` when the server does not know it any more.
-async fn follow(client: &Client, number: u64, progress: &mut Progress) -> Result<Option<BackupWork>> {
+/// The last that is known of a work.
+struct Followed {
+    /// Its end; `None` when the server does not know it any more.
+    done: Option<BackupWork>,
+    /// It has counted its files, which no work does before it has found a place at the destination.
+    was_begun: bool,
+}
+
+/// Waits for the end of a work.
+async fn follow(client: &Client, number: u64, progress: &mut Progress, is_called_off: &AtomicBool) -> Result<Followed> {
     let mut is_cancelled = false;
-    let interrupted = interrupted();
-    tokio::pin!(interrupted);
+    let mut was_begun = false;
     loop {
         let Some(work) = client.backup_work(number).await? else {
-            return Ok(None);
+            let done = None;
+            return Ok(Followed { done, was_begun });
         };
+        was_begun |= work.files > 0;
         progress.expect(work.bytes);
         progress.note(work.step.clone());
         progress.update(work.files_done, work.bytes_done);
         if work.is_done {
-            return Ok(Some(work));
+            let done = Some(work);
+            return Ok(Followed { done, was_begun });
         }
-        tokio::select! {
-            () = tokio::time::sleep(ASKED_EVERY) => {}
-            () = &mut interrupted, if !is_cancelled => {
-                progress.say("called off; the same command continues");
-                client.cancel_backup_work(number).await?;
-                is_cancelled = true;
-            }
+        if is_called_off.load(Ordering::Relaxed) && !is_cancelled {
+            progress
+                .say("called off; the same command continues. Interrupt again to end without waiting for the server");
+            client.cancel_backup_work(number).await?;
+            is_cancelled = true;
         }
+        tokio::time::sleep(ASKED_EVERY).await;
     }
 }
 
@@ -438,51 +483,4 @@ fn show(backups: &[DestinationBackup]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn backups_read_as_text() {
-        let backup = DestinationBackup {
-            name: "b".to_owned(),
-            begun_micros: 1_600_000_000_000_000,
-            completed_micros: Some(1_600_000_060_000_000),
-            tables: vec!["i/t".to_owned(), "i/u".to_owned()],
-            files: 3,
-            bytes: 2048,
-            copied_bytes: 1024,
-        };
-        let unfinished = DestinationBackup {
-            completed_micros: None,
-            ..backup.clone()
-        };
-        assert_eq!(
-            show(&[backup, unfinished]),
-            "b  at 1600000000 s since 1970, 3 files of 2.0KiB, 1.0KiB of them not in earlier ones; i/t, i/u\n\
-             b  begun at 1600000000 s since 1970, not complete\n"
-        );
-    }
-
-    #[test]
-    fn restorable_moments_are_shown_to_the_microsecond() {
-        let times = [RestorableTime {
-            from_micros: 1_600_000_000_000_000,
-            to_micros: 1_600_000_000_000_001,
-        }];
-        assert_eq!(
-            show_times(&times),
-            "any moment from 2020-09-13T12:26:40Z to 2020-09-13T12:26:40.000001Z\n"
-        );
-    }
-
-    #[test]
-    fn options_are_pairs() {
-        let args = |option: &str| DestinationArgs {
-            destination: "s3://b/p".to_owned(),
-            options: vec![option.to_owned()],
-        };
-        let good = destination(&args("endpoint=http://h:1?a=b")).unwrap();
-        assert_eq!(good.options[0].value, "http://h:1?a=b");
-        assert!(destination(&args("endpoint")).is_err());
-    }
-}
+mod tests;

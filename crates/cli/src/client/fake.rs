@@ -1,17 +1,19 @@
-//! A server for tests: it fails, or answers nothing.
+//! Servers for tests: one that fails, or answers nothing, and parts of those that answer.
 
 use super::Client;
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, Ready, ready};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll};
 use tokio::sync::watch;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
+use tonic::server::Grpc;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
-use tonic::{Code, Status};
+use tonic::{Code, Request, Response, Status};
+use tonic_prost::ProstCodec;
 
 /// Answers each call of a path with the next of some codes, `None` never, and after them with NOT_FOUND.
 #[derive(Clone)]
@@ -29,10 +31,8 @@ impl Fake {
             codes: Arc::new(Mutex::new(codes.iter().rev().copied().collect())),
             calls: Arc::new(watch::Sender::new(0)),
         };
-        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = incoming.local_addr().unwrap().to_string();
-        tokio::spawn(Server::builder().serve_with_incoming(fake.clone(), incoming));
-        (fake, Client::connect(&address, "p").await.unwrap())
+        let client = serve(fake.clone()).await;
+        (fake, client)
     }
 
     /// Calls of the path so far.
@@ -68,5 +68,45 @@ impl Service<http::Request<Body>> for Fake {
                 None => std::future::pending().await,
             }
         })
+    }
+}
+
+/// A client of a server that answers calls so.
+pub(crate) async fn serve<S>(service: S) -> Client
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+    S: Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+{
+    let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = incoming.local_addr().unwrap().to_string();
+    tokio::spawn(Server::builder().serve_with_incoming(service, incoming));
+    Client::connect(&address, "p").await.unwrap()
+}
+
+/// The answer to a unary call, whose request is not looked at.
+pub(crate) async fn answer<A>(request: http::Request<Body>, answer: Result<A, Status>) -> http::Response<Body>
+where
+    A: prost::Message + Send + Sync + 'static,
+{
+    let codec: ProstCodec<A, ()> = ProstCodec::default();
+    Grpc::new(codec).unary(Prepared(Some(answer)), request).await
+}
+
+/// Gives one answer.
+struct Prepared<A>(Option<Result<A, Status>>);
+
+impl<A> Service<Request<()>> for Prepared<A> {
+    type Response = Response<A>;
+    type Error = Status;
+    type Future = Ready<Result<Response<A>, Status>>;
+
+    fn poll_ready(&mut self, _: &mut task::Context<'_>) -> Poll<Result<(), Status>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        let answer = self.0.take().expect("a unary call is one call");
+        ready(answer.map(Response::new))
     }
 }
