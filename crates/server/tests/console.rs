@@ -358,6 +358,20 @@ fn rows_are_browsed_and_cells_are_changed() {
     let digits = format!("{{{place},\"time\":\"{late}\"}}");
     assert_eq!(post("/api/cell/delete", &own, &digits).0, 200);
     assert_eq!(rows(&get("limit=1").1), "a1=eA==", "the version before");
+    // The column without a name, whose parameter the page leaves out.
+    let nameless = place.replace("\"q\"", "\"\"");
+    let (status, written) = post("/api/cell", &own, &format!("{{{nameless},\"value\":\"eg==\"}}"));
+    assert_eq!(status, 200, "{written}");
+    let time = written["time"].as_str().unwrap();
+    let (status, cell) = request(
+        &server,
+        &format!("GET /api/cell?table=shop/orders&row=a1&family=f&time={time}"),
+        &[HERE],
+        "",
+    );
+    assert_eq!((status, &cell["value"]), (200, &"eg==".into()), "{cell}");
+    let nameless = format!("{{{nameless},\"time\":{time}}}");
+    assert_eq!(post("/api/cell/delete", &own, &nameless).0, 200);
     // Changes of other pages, and requests for another host, are refused.
     let value = format!("{{{place},\"value\":\"eg==\"}}");
     for headers in [

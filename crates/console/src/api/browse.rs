@@ -246,6 +246,8 @@ pub(super) struct WantedCell {
     table: String,
     row: String,
     family: String,
+    /// Pages leave out parameters that are empty, as this one may be.
+    #[serde(default)]
     column: String,
     time: i64,
 }
