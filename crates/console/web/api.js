@@ -1,6 +1,8 @@
 // Calls of the API of this server.
 
 const WAIT_MS = 15_000;
+/** Longer than the server looks for rows before it says that there are none. */
+export const ROWS_WAIT_MS = 40_000;
 /** The token stays in this tab, and is sent by scripts of the console only. */
 const TOKEN = "stele-token";
 
@@ -17,14 +19,14 @@ export function useToken(token) {
   else sessionStorage.setItem(TOKEN, token);
 }
 
-/** The answer to a call; an error has the sentence of the server. */
-export async function get(path, parameters = {}) {
+/** The answer to a call, within a time; an error has the sentence of the server. */
+export async function get(path, parameters = {}, waitMs = WAIT_MS) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
     if (value !== undefined && value !== null && value !== "") query.set(name, value);
   }
   const suffix = query.size > 0 ? `?${query}` : "";
-  return call(`${path}${suffix}`, {});
+  return call(`${path}${suffix}`, {}, waitMs);
 }
 
 /** The answer to a change. */
@@ -36,12 +38,12 @@ export async function post(path, body) {
   });
 }
 
-async function call(path, options) {
+async function call(path, options, waitMs = WAIT_MS) {
   const headers = { ...options.headers };
   if (hasToken()) headers.authorization = `Bearer ${sessionStorage.getItem(TOKEN)}`;
   let response;
   try {
-    response = await fetch(`/api/${path}`, { ...options, headers, credentials: "omit", signal: AbortSignal.timeout(WAIT_MS) });
+    response = await fetch(`/api/${path}`, { ...options, headers, credentials: "omit", signal: AbortSignal.timeout(waitMs) });
   } catch (error) {
     throw new Error(error.name === "TimeoutError" ? "the server does not answer" : "the server is not reached");
   }

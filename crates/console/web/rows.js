@@ -1,6 +1,6 @@
 // Rows of a table, a page at a time; cells can be written and deleted.
 
-import { get, post } from "./api.js";
+import { ROWS_WAIT_MS, get, post } from "./api.js";
 import { ask, choice, field } from "./dialogs.js";
 import { h, replace, tag } from "./dom.js";
 import * as f from "./format.js";
@@ -18,7 +18,7 @@ export const rowsPage = {
     const state = { wanted, format: "text", before: [], list: h("div") };
     state.refresh = async () => {
       if (!wanted.table) return replace(state.list, h("p", { class: "note" }, "Choose a table."));
-      replace(state.list, view(await get("rows", wanted), state));
+      replace(state.list, view(await get("rows", wanted, ROWS_WAIT_MS), state));
     };
     replace(root, head(state), state.list);
     return state.refresh;

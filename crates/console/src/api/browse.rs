@@ -351,6 +351,21 @@ mod tests {
         }
     }
 
+    /// Otherwise a page says that the server does not answer, and not that no row was found.
+    #[test]
+    fn pages_wait_for_the_end_of_a_fruitless_read() {
+        let script = include_str!("../../web/api.js");
+        let wait = script
+            .split("ROWS_WAIT_MS = ")
+            .nth(1)
+            .and_then(|rest| rest.split(';').next());
+        let wait = wait
+            .and_then(|digits| digits.replace('_', "").parse().ok())
+            .map(Duration::from_millis);
+        assert!(wait.unwrap() > MEMORY_WAIT + PAGE_TIME + FRUITLESS_TIME);
+        assert!(include_str!("../../web/rows.js").contains("get(\"rows\", wanted, ROWS_WAIT_MS)"));
+    }
+
     #[test]
     fn a_page_begins_behind_the_last_one() {
         let of = |prefix, after| range(&wanted(prefix, after)).unwrap();
