@@ -4,7 +4,7 @@
 //! continues after its last row. A write repeats only the entries that are not acknowledged. [`chunks`] assembles rows and is
 //! pure.
 //!
-//! Data messages may have up to [`MESSAGE_BYTES_MAX`]. That limit and HTTP/2 flow control bound the memory.
+//! Messages may have up to [`MESSAGE_BYTES_MAX`]. That limit and HTTP/2 flow control bound the memory.
 
 pub mod admin;
 pub mod chunks;
@@ -38,7 +38,8 @@ use admin_v2::bigtable_table_admin_client::BigtableTableAdminClient;
 use v2::bigtable_client::BigtableClient;
 use v2::mutate_rows_request::Entry;
 
-/// The largest message accepted: a row has at most 256 MiB, and a server may send it as one.
+/// The largest message accepted: a row has at most 256 MiB, and a server may send it as one. Listings, such as the tablets of a
+/// cluster, exceed the 4 MiB that a client takes by default.
 const MESSAGE_BYTES_MAX: usize = 512 << 20;
 /// Flow control windows: the bytes in flight while this side is busy compressing or printing.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
@@ -178,9 +179,9 @@ impl Client {
         );
         Ok(Client {
             data,
-            tables: BigtableTableAdminClient::new(stub.clone()),
+            tables: BigtableTableAdminClient::new(stub.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX),
             own: admin::own::OwnClient::new(stub.clone()),
-            instances: BigtableInstanceAdminClient::new(stub),
+            instances: BigtableInstanceAdminClient::new(stub).max_decoding_message_size(MESSAGE_BYTES_MAX),
             project: project.to_owned(),
         })
     }

@@ -200,3 +200,15 @@ fn options_are_pairs() {
     assert_eq!(good.options[0].value, "http://h:1?a=b");
     assert!(destination(&args("endpoint")).is_err());
 }
+
+/// As of a cluster with many tablets, whose status is one answer.
+#[tokio::test]
+async fn an_answer_may_have_many_mebibytes() {
+    let large = BackupWork {
+        error: "x".repeat(5 << 20),
+        ..BackupWork::default()
+    };
+    let client = serve(Works::new([Some(large)])).await;
+    let work = client.backup_work(1).await.unwrap();
+    assert_eq!(work.unwrap().error.len(), 5 << 20);
+}

@@ -2,7 +2,7 @@
 //!
 //! Other servers of the Bigtable API do not have them.
 
-use super::super::{Stub, describe};
+use super::super::{MESSAGE_BYTES_MAX, Stub, describe};
 use anyhow::anyhow;
 use stele_adminapi::{
     BEGIN_BACKUP_WORK_PATH, BackupWork, BeginBackupWorkRequest, CANCEL_BACKUP_WORK_PATH, CREATE_SNAPSHOT_PATH,
@@ -148,7 +148,8 @@ impl OwnClient {
         Q: prost::Message + Send + Sync + 'static,
         A: prost::Message + Default + Send + Sync + 'static,
     {
-        let mut calls = tonic::client::Grpc::new(self.0.clone());
+        let calls = tonic::client::Grpc::new(self.0.clone());
+        let mut calls = calls.max_decoding_message_size(MESSAGE_BYTES_MAX);
         let ready = calls.ready().await;
         ready.map_err(|error| Status::unavailable(format!("the connection is lost: {error}")))?;
         let codec: ProstCodec<Q, A> = ProstCodec::default();
