@@ -182,6 +182,13 @@ fn beyond_repair(examined: &Examined, segments: &[DamagedSegment]) -> String {
     for finding in damages.filter(|finding| finding.severity == Severity::Damage && !is_told(&finding.file)) {
         let _ = writeln!(out, "cannot be repaired: {}: {}", finding.file, finding.what);
     }
+    let left_out = examined.report.damages_left_out();
+    if left_out > 0 {
+        let _ = writeln!(
+            out,
+            "{left_out} more damages are not listed: whether they can be repaired is not known"
+        );
+    }
     for file in &examined.values {
         let _ = writeln!(
             out,

@@ -13,8 +13,11 @@ use stele_sstable::damage::is_damage;
 use stele_storage::StorageError;
 use stele_types::{ErrorKind, TabletId};
 
-/// Most findings that are kept. A folder with damage everywhere need not be described file by file.
-const FINDINGS_MAX: usize = 10_000;
+/// Most damages that are kept. A folder with damage everywhere need not be described file by file.
+pub const DAMAGES_MAX: u64 = 10_000;
+
+/// Most notes that are kept, apart from damages: those of an unclean stop must not take their places.
+const NOTES_MAX: u64 = 10_000;
 
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,12 +57,12 @@ pub struct Finding {
 /// All findings of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// In the order of discovery, at most [`FINDINGS_MAX`].
+    /// In the order of discovery, at most [`DAMAGES_MAX`] damages and as many notes.
     pub findings: Vec<Finding>,
-    /// The number of findings beyond those.
-    pub more: u64,
-    /// The number of damages among all findings.
+    /// The number of all damages.
     pub damages: u64,
+    /// The number of all notes.
+    notes: u64,
     /// Tables of the catalog.
     pub tables: u64,
     /// Tablets of the catalog.
@@ -104,7 +107,6 @@ impl Report {
 
     /// Adds a damage.
     pub fn damage(&mut self, file: &str, offset: Option<u64>, what: impl Into<String>, places: Vec<Place>) {
-        self.damages += 1;
         self.push(Finding {
             severity: Severity::Damage,
             file: file.to_owned(),
@@ -137,11 +139,23 @@ impl Report {
     }
 
     fn push(&mut self, finding: Finding) {
-        if self.findings.len() < FINDINGS_MAX {
+        let (found, max) = match finding.severity {
+            Severity::Damage => (&mut self.damages, DAMAGES_MAX),
+            Severity::Note => (&mut self.notes, NOTES_MAX),
+        };
+        if *found < max {
             self.findings.push(finding);
-        } else {
-            self.more += 1;
         }
+        *found += 1;
+    }
+
+    /// The number of damages that are not among the findings.
+    pub fn damages_left_out(&self) -> u64 {
+        self.damages.saturating_sub(DAMAGES_MAX)
+    }
+
+    fn notes_left_out(&self) -> u64 {
+        self.notes.saturating_sub(NOTES_MAX)
     }
 
     /// The text: a line per finding, then the sum.
@@ -158,10 +172,12 @@ impl Report {
                 let _ = writeln!(out, "    {}", place.to_text());
             }
         }
-        if self.more > 0 {
-            let _ = writeln!(out, "… and {} more", self.more);
+        for (left_out, word) in [(self.damages_left_out(), "damages"), (self.notes_left_out(), "notes")] {
+            if left_out > 0 {
+                let _ = writeln!(out, "… and {left_out} more {word}");
+            }
         }
-        let notes = self.findings.len() as u64 + self.more - self.damages;
+        let notes = self.notes;
         let _ = writeln!(
             out,
             "{} files, {}: {} tables, {} tablets, {} sstables with {} cells, {} value files, {} log records",
@@ -191,7 +207,8 @@ impl Report {
             "damaged": self.is_damaged(),
             "damages": self.damages,
             "findings": findings,
-            "findings_left_out": self.more,
+            "findings_left_out": self.damages_left_out() + self.notes_left_out(),
+            "damages_left_out": self.damages_left_out(),
             "tables": self.tables,
             "tablets": self.tablets,
             "files": self.files,
@@ -309,5 +326,29 @@ impl Progress {
             // A line that cannot be written is dropped.
             let _ = writeln!(std::io::stderr(), "{} {done} of {expected}", inner.verb);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_take_no_places_of_damages() {
+        let mut report = Report::default();
+        for _ in 0..NOTES_MAX + 2 {
+            report.note("sst/1.sst", "no manifest names it");
+        }
+        report.damage("sst/2.sst", None, "missing", Vec::new());
+        let text = report.to_text();
+        assert!(text.contains("damage: sst/2.sst: missing"), "{text}");
+        assert!(text.contains("… and 2 more notes\n"), "{text}");
+        assert!(text.contains("1 damages, 10002 notes;"), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+        assert_eq!(
+            (&json["findings_left_out"], &json["damages_left_out"]),
+            (&2.into(), &0.into())
+        );
+        assert_eq!(json["findings"].as_array().unwrap().len(), 10_001);
     }
 }

@@ -1,6 +1,7 @@
 //! A repair gives up damaged parts, saves intact ones, and keeps the damaged originals.
 
 use super::*;
+use crate::check::report::DAMAGES_MAX;
 use crate::check::tests::{
     check, copy, flip, folder, folder_with_snapshot, folder_with_values, make_table, rows, start, write,
 };
@@ -94,6 +95,22 @@ async fn a_dry_run_says_what_would_be_lost_and_changes_nothing() {
     let (text, in_order) = run(&folder, true).await;
     assert!(in_order && text.contains(&path) && text.contains("rows \"a"), "{text}");
     assert_eq!(content(&folder).await, before);
+}
+
+/// A dry run of such a folder fails: some of them may be beyond repair.
+#[tokio::test]
+async fn damages_that_are_not_listed_count_as_beyond_repair() {
+    let folder = folder().await;
+    let path = folder.list("sst/").await.unwrap()[0].path.clone();
+    flip(&folder, &path, 50_000).await;
+    let examined = check::examine(folder, TokioRuntime::current(), Progress::hidden()).await;
+    let mut examined = examined.unwrap();
+    assert_eq!(beyond_repair(&examined, &[]), "");
+    for _ in 0..DAMAGES_MAX {
+        examined.report.damage(&path, None, "another block", Vec::new());
+    }
+    let beyond = beyond_repair(&examined, &[]);
+    assert!(beyond.starts_with("1 more damages are not listed"), "{beyond}");
 }
 
 #[tokio::test]
