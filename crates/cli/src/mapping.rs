@@ -61,8 +61,8 @@ impl FromStr for MapRule {
     }
 }
 
-/// Whether a family name is one the API accepts.
-pub fn is_family_name(name: &str) -> bool {
+/// Whether a family can be made by that name over the API, so that it may end the name of a column before it.
+fn is_family_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     !name.is_empty() && name.len() <= 64 && name.bytes().all(allowed)
 }
@@ -101,10 +101,8 @@ pub struct MappingOptions {
 impl Mapping {
     /// Checks the options against each other.
     pub fn new(options: MappingOptions) -> Result<Self, String> {
-        if let Some(family) = &options.default_family
-            && !is_family_name(family)
-        {
-            return Err(format!("`{family}` is not a family name"));
+        if options.default_family.as_ref().is_some_and(String::is_empty) {
+            return Err("the name of a family is empty".to_owned());
         }
         let mut rules = HashMap::new();
         for rule in options.rules {
@@ -251,8 +249,9 @@ fn check_limits(row: &RowCells) -> Result<(), String> {
                 "a qualifier has {qualifier} bytes, limit {QUALIFIER_BYTES_MAX}"
             ));
         }
-        if !is_family_name(&cell.family) {
-            return Err(format!("`{}` is not a family name", escape(cell.family.as_bytes())));
+        // The server knows its other names, also those that clients of other APIs have given.
+        if cell.family.is_empty() {
+            return Err("the name of a family is empty".to_owned());
         }
     }
     Ok(())
@@ -348,6 +347,41 @@ mod tests {
         assert!(show(options(), &[("id", &long[1..])]).is_ok());
         let no_key = Record::Row(RowCells::default());
         assert!(Mapping::new(options()).unwrap().map(no_key).is_err());
+    }
+
+    #[test]
+    fn families_of_other_apis_are_taken() {
+        let row = |family: &str| {
+            let cell = crate::records::CellValue {
+                family: family.to_owned(),
+                qualifier: Bytes::new(),
+                timestamp: 0,
+                value: Bytes::new(),
+            };
+            Record::Row(RowCells {
+                key: "k".into(),
+                cells: vec![cell],
+            })
+        };
+        let mapping = Mapping::new(MappingOptions::default()).unwrap();
+        for family in ["größe", "a b", "info$1", &"f".repeat(127)] {
+            assert!(mapping.map(row(family)).is_ok(), "{family}");
+            let default_family = Some(family.to_owned());
+            let options = MappingOptions {
+                default_family,
+                ..options()
+            };
+            assert!(Mapping::new(options).is_ok(), "{family}");
+        }
+        assert!(mapping.map(row("")).unwrap_err().contains("empty"));
+        let default_family = Some(String::new());
+        assert!(
+            Mapping::new(MappingOptions {
+                default_family,
+                ..options()
+            })
+            .is_err()
+        );
     }
 
     #[test]

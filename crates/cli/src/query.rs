@@ -163,10 +163,10 @@ fn column_filter(column: &ColumnRef) -> Filter {
     })
 }
 
-/// Quotes for RE2. Family names are letters, digits and `-_.`.
+/// Quotes for RE2, which takes no backslash before other characters than those of ASCII. Names that HBase's clients give have them.
 fn quote_regex(text: &str) -> String {
     let quote = |c: char| {
-        if c.is_ascii_alphanumeric() || c == '_' {
+        if c.is_ascii_alphanumeric() || c == '_' || !c.is_ascii() {
             ""
         } else {
             "\\"
@@ -224,14 +224,14 @@ mod tests {
         };
         assert!(matches!(one.filters()[..], [Filter::ColumnRangeFilter(_)]));
         let two = CellArgs {
-            families: vec!["a.b".to_owned(), "c".to_owned()],
+            families: vec!["a.b".to_owned(), "größe$1".to_owned()],
             columns: vec![column("f:a"), column("f:\\xff")],
             versions: 1,
             until: 5,
             ..CellArgs::default()
         };
         let filters = two.filters();
-        assert_eq!(filters[0], Filter::FamilyNameRegexFilter("a\\.b|c".to_owned()));
+        assert_eq!(filters[0], Filter::FamilyNameRegexFilter("a\\.b|größe\\$1".to_owned()));
         assert!(matches!(&filters[1], Filter::Interleave(both) if both.filters.len() == 2));
         assert!(matches!(
             filters[2..],
