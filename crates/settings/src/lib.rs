@@ -33,7 +33,7 @@ use std::time::Duration;
 use stele_etcd::EtcdAddress;
 use stele_storage::remote::cache::CacheOptions;
 use stele_types::{Durability, limits};
-use table::{HBASE_DEFAULT, OFF, SETTINGS, Setting};
+use table::{OFF, SETTINGS, Setting};
 use times::{parse_grace, parse_slow_call};
 
 /// The smallest budget that covers the fixed costs and leaves memory for requests.
@@ -98,7 +98,7 @@ pub struct Config {
     pub bigtable: SocketAddr,
     /// Address of the HBase API; `None` if it is off.
     pub hbase: Option<SocketAddr>,
-    /// Whether the settings name that address, and not the default one.
+    /// Whether the settings name that address, be it the default one.
     pub hbase_is_given: bool,
     /// Host that HBase clients are told; empty for that of the address.
     pub hbase_host: String,
@@ -251,7 +251,7 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
         }),
         bigtable: address("bigtable", &args.bigtable)?,
         hbase: address_or_off("hbase", &args.hbase)?,
-        hbase_is_given: text("hbase", &args.hbase) != HBASE_DEFAULT,
+        hbase_is_given: args.hbase.is_some() || file.contains_key("hbase"),
         hbase_host: text("hbase_host", &args.hbase_host),
         zookeeper_facade: address_or_off("zookeeper_facade", &args.zookeeper_facade)?,
         http: address("http", &args.http)?,
@@ -384,7 +384,9 @@ mod tests {
             .lines()
             .filter_map(|l| l.strip_prefix('#').filter(|l| !l.starts_with(' ')))
             .fold(String::new(), |all, line| all + line + "\n");
-        let spelled_out = load_text(&uncommented, &StartArgs::default()).unwrap();
+        let mut spelled_out = load_text(&uncommented, &StartArgs::default()).unwrap();
+        assert!(!plain.hbase_is_given && spelled_out.hbase_is_given);
+        spelled_out.hbase_is_given = false;
         assert_eq!(format!("{plain:?}"), format!("{spelled_out:?}"));
     }
 
@@ -399,6 +401,20 @@ mod tests {
             (config.memory, config.durability, config.free_space_min),
             (1 << 30, Durability::Flush, 1000)
         );
+    }
+
+    #[test]
+    fn the_default_address_of_hbase_counts_as_given_where_it_is() {
+        let default = "127.0.0.1:16020";
+        let args = StartArgs {
+            hbase: Some(default.into()),
+            ..StartArgs::default()
+        };
+        assert!(load_text("", &args).unwrap().hbase_is_given);
+        let of_file = load_text(&format!("hbase = {default:?}"), &StartArgs::default());
+        assert!(of_file.unwrap().hbase_is_given);
+        let of_nobody = load_text("", &StartArgs::default()).unwrap();
+        assert!(!of_nobody.hbase_is_given && of_nobody.hbase.unwrap().to_string() == default);
     }
 
     #[test]

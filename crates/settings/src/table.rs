@@ -3,9 +3,6 @@
 /// The value that turns an address off.
 pub(crate) const OFF: &str = "off";
 
-/// Where the HBase API is served if the settings do not say.
-pub(crate) const HBASE_DEFAULT: &str = "127.0.0.1:16020";
-
 /// One setting, for the reference.
 pub(crate) struct Setting {
     pub(crate) key: &'static str,
@@ -89,7 +86,7 @@ pub(crate) const SETTINGS: [Setting; 22] = [
         meaning: "Address of the HBase API. If it is not given and the default is taken by another process, the server \
                   starts without it and warns.",
         unit: "address:port",
-        default: HBASE_DEFAULT,
+        default: "127.0.0.1:16020",
         range: "any local address; port 0 takes a free one; off",
     },
     Setting {
