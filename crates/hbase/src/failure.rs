@@ -20,12 +20,37 @@ pub(crate) struct Failure {
     pub class: &'static str,
     /// Its message.
     pub message: Cow<'static, str>,
+    /// The change that it ended may have been made, also in part.
+    pub is_unknown: bool,
 }
 
 impl Failure {
     pub fn new(class: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
-        let message = message.into();
-        Failure { class, message }
+        Failure {
+            class,
+            message: message.into(),
+            is_unknown: false,
+        }
+    }
+
+    /// The failure of a change of which a part is made.
+    pub fn once_begun(self) -> Self {
+        Failure {
+            is_unknown: true,
+            ..self
+        }
+    }
+
+    /// The failure of a change that must not be made twice. Clients repeat a call after most exceptions, and the second change would
+    /// find the first one's result.
+    pub fn of_change(self) -> Self {
+        match self.is_unknown && !exception::is_final(self.class) {
+            true => Failure {
+                class: exception::DO_NOT_RETRY,
+                ..self
+            },
+            false => self,
+        }
     }
 
     /// The request can never succeed.
@@ -92,7 +117,10 @@ impl From<ServiceError> for Failure {
             | ErrorKind::Corruption
             | ErrorKind::Unimplemented => exception::DO_NOT_RETRY,
         };
-        Failure::new(class, error.message)
+        Failure {
+            is_unknown: error.kind == ErrorKind::Aborted,
+            ..Failure::new(class, error.message)
+        }
     }
 }
 
@@ -117,6 +145,21 @@ mod tests {
             (Some(true), Some(false))
         );
         assert_eq!(failure.in_batch().value, Some(trace.into()));
+    }
+
+    #[test]
+    fn a_change_of_unknown_outcome_is_not_repeated() {
+        let of = |kind| Failure::from(ServiceError::new(kind, "lost"));
+        assert_eq!(of(ErrorKind::Aborted).class, exception::HBASE_IO);
+        assert_eq!(of(ErrorKind::Aborted).of_change().class, exception::DO_NOT_RETRY);
+        assert_eq!(
+            of(ErrorKind::Unavailable).of_change().class,
+            exception::NOT_SERVING_REGION
+        );
+        let begun = of(ErrorKind::Unavailable).once_begun().of_change();
+        assert_eq!(begun.class, exception::DO_NOT_RETRY);
+        let denied = of(ErrorKind::PermissionDenied).once_begun().of_change();
+        assert_eq!(denied.class, exception::ACCESS_DENIED);
     }
 
     #[test]

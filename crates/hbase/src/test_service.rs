@@ -67,6 +67,12 @@ pub(crate) struct Model {
     pub mutations: Mutex<Vec<Mutation>>,
     /// Updates of the table.
     pub updates: Mutex<Vec<TableUpdate>>,
+    /// Other administrative changes.
+    pub changes: Mutex<Vec<String>>,
+    /// The errors of the next changes and updates; `None` for one that succeeds. After each the table has the schema, if one is given.
+    pub outcomes: Mutex<VecDeque<(Option<ErrorKind>, Option<Arc<TableSchema>>)>>,
+    /// The schema of the table, if it is no longer the first.
+    pub newer: Mutex<Option<Arc<TableSchema>>>,
     /// The other servers of its cluster.
     pub others: Mutex<Vec<Arc<ServerPlace>>>,
 }
@@ -108,6 +114,9 @@ impl Model {
             steps: Mutex::default(),
             mutations: Mutex::default(),
             updates: Mutex::default(),
+            changes: Mutex::default(),
+            outcomes: Mutex::default(),
+            newer: Mutex::default(),
             others: Mutex::default(),
         })
     }
@@ -122,6 +131,30 @@ impl Model {
         );
         let mut rows = self.rows.lock();
         rows.entry(Bytes::from(row.to_owned())).or_default().push(cell);
+    }
+
+    /// The schema of the table now.
+    fn newest(&self) -> Arc<TableSchema> {
+        let newer = self.newer.lock().clone();
+        newer.unwrap_or_else(|| Arc::clone(&self.schema))
+    }
+
+    /// Ends a change as the test wants it.
+    fn changed(&self) -> ServiceResult<Arc<TableSchema>> {
+        let (error, newer) = self.outcomes.lock().pop_front().unwrap_or_default();
+        if newer.is_some() {
+            *self.newer.lock() = newer;
+        }
+        match error {
+            Some(kind) => Err(ServiceError::new(kind, "as the test wants it")),
+            None => Ok(self.newest()),
+        }
+    }
+
+    /// The same, and notes the change.
+    fn note_change(&self, change: String) -> ServiceResult<Arc<TableSchema>> {
+        self.changes.lock().push(change);
+        self.changed()
     }
 
     /// The region of a row.
@@ -246,7 +279,7 @@ impl TableService for Model {
     fn schema(&self, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
         self.schemas.fetch_add(1, Ordering::Relaxed);
         match *table == self.schema.name {
-            true => Ok(Arc::clone(&self.schema)),
+            true => Ok(self.newest()),
             false => Err(no_table(table)),
         }
     }
@@ -348,30 +381,42 @@ impl TableService for Model {
 
 #[async_trait]
 impl TableAdmin for Model {
-    async fn create_table(&self, _: NewTable) -> ServiceResult<Arc<TableSchema>> {
-        not_here()
+    async fn create_table(&self, new: NewTable) -> ServiceResult<Arc<TableSchema>> {
+        self.note_change(format!("create {}", new.name))
     }
 
-    async fn delete_table(&self, _: &TableName) -> ServiceResult<()> {
-        not_here()
+    async fn delete_table(&self, table: &TableName) -> ServiceResult<()> {
+        self.note_change(format!("delete {table}")).map(drop)
     }
 
     async fn update_table(&self, _: &TableName, update: TableUpdate) -> ServiceResult<Arc<TableSchema>> {
         self.updates.lock().push(update);
-        Ok(Arc::clone(&self.schema))
+        self.changed()
     }
 
-    async fn modify_families(&self, _: &TableName, _: Vec<FamilyChange>) -> ServiceResult<Arc<TableSchema>> {
-        not_here()
+    async fn modify_families(&self, _: &TableName, changes: Vec<FamilyChange>) -> ServiceResult<Arc<TableSchema>> {
+        let show = |change: &FamilyChange| match change {
+            FamilyChange::Create(family) => format!("create {}", family.name),
+            FamilyChange::Update { name, .. } => format!("update {name}"),
+            FamilyChange::Drop { name } => format!("drop {name}"),
+        };
+        let changes: Vec<String> = changes.iter().map(show).collect();
+        self.note_change(changes.join(", "))
     }
 
     async fn groups(&self, _: &TableName) -> ServiceResult<TableGroups> {
         not_here()
     }
 
-    async fn modify_groups(&self, _: &TableName, _: Vec<GroupChange>) -> ServiceResult<TableGroups> {
+    async fn modify_groups(&self, _: &TableName, changes: Vec<GroupChange>) -> ServiceResult<TableGroups> {
+        let show = |change: &GroupChange| match change {
+            GroupChange::Create { name, .. } => format!("create group {name}"),
+            GroupChange::Alter { name, .. } => format!("alter group {name}"),
+            GroupChange::MoveFamily { family, group } => format!("move {family} to {group}"),
+        };
+        let changes: Vec<String> = changes.iter().map(show).collect();
         Ok(TableGroups {
-            schema: Arc::clone(&self.schema),
+            schema: self.note_change(changes.join(", "))?,
             unsettled: Default::default(),
         })
     }
@@ -400,8 +445,8 @@ impl TableAdmin for Model {
         not_here()
     }
 
-    async fn truncate(&self, _: &TableName, _: bool) -> ServiceResult<()> {
-        not_here()
+    async fn truncate(&self, table: &TableName, _: bool) -> ServiceResult<()> {
+        self.note_change(format!("truncate {table}")).map(drop)
     }
 
     /// As the master does, it goes on without its caller.

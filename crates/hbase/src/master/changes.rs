@@ -1,10 +1,13 @@
 //! Changes of tables and namespaces, one after another.
+//!
+//! A change of unknown outcome ends with an exception after which clients do not repeat the call: they would get the error of a
+//! change that is made already, or make it once more.
 
 use crate::call::{Call, Reply};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
 use crate::names;
-use crate::procedures::Nonce;
+use crate::procedures::{self, Nonce};
 use std::future::Future;
 use std::sync::Arc;
 use stele_client::ServiceError;
@@ -26,9 +29,38 @@ where
     call.reply(&changed(shared, nonce, work).await?)
 }
 
-/// Makes a change, unless an earlier call with the same nonce has made it. The change has several steps, so a task of its own
-/// carries it to its end also if the client goes away.
+/// The same for a change whose repetition is recognised by its nonce, on every server and after any outcome.
+pub(super) async fn recognised_change<F>(
+    shared: &Arc<Shared>,
+    call: &Call,
+    nonce: Nonce,
+    work: impl FnOnce(Arc<Shared>) -> F + Send + 'static,
+) -> Outcome<Reply>
+where
+    F: Future<Output = Outcome<()>> + Send + 'static,
+{
+    let ended = carry_out(shared, nonce, work).await;
+    let ended = match procedures::is_set(nonce) {
+        true => ended,
+        false => ended.map_err(Failure::of_change),
+    };
+    call.reply(&ended?)
+}
+
+/// Makes a change, unless an earlier call with the same nonce has made it.
 pub(super) async fn changed<F>(
+    shared: &Arc<Shared>,
+    nonce: Nonce,
+    work: impl FnOnce(Arc<Shared>) -> F + Send + 'static,
+) -> Outcome<ProcedureResponse>
+where
+    F: Future<Output = Outcome<()>> + Send + 'static,
+{
+    carry_out(shared, nonce, work).await.map_err(Failure::of_change)
+}
+
+/// The change has several steps, so a task of its own carries it to its end also if the client goes away.
+async fn carry_out<F>(
     shared: &Arc<Shared>,
     nonce: Nonce,
     work: impl FnOnce(Arc<Shared>) -> F + Send + 'static,
@@ -50,7 +82,7 @@ where
         }
     };
     let changed = shared.env.spawn_join(Priority::Foreground, "hbase change", task).await;
-    let stopped = |_| Failure::new(exception::HBASE_IO, "the server stopped during the change");
+    let stopped = |_| Failure::new(exception::HBASE_IO, "the server stopped during the change").once_begun();
     changed.map_err(stopped)?
 }
 

@@ -34,7 +34,8 @@ pub(super) async fn execute(shared: &Shared, call: &Call) -> Outcome<Reply> {
         Procedure::Flush { table, families } => tables::flush_now(shared, &table, &families).await?,
         Procedure::Snapshot(wanted) => {
             let _turn = shared.changes.lock().await;
-            snapshots::take_snapshot(shared, wanted).await?;
+            let taken = snapshots::take_snapshot(shared, wanted).await;
+            taken.map_err(Failure::of_change)?;
         }
     }
     call.reply(&ExecProcedureResponse {

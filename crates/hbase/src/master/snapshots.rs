@@ -52,7 +52,7 @@ pub(super) async fn snapshots(shared: &Arc<Shared>, call: &Call, method: &[u8]) 
             let _turn = shared.changes.lock().await;
             let found = find(shared, &wanted).await?.ok_or_else(|| absent(&wanted.name))?;
             let deleted = shared.admin.delete_snapshot(&found.name).await;
-            deleted.map_err(|error| of_snapshot(&wanted.name, error))?;
+            deleted.map_err(|error| of_snapshot(&wanted.name, error).of_change())?;
             call.reply(&Empty {})
         }
         b"RestoreSnapshot" => {

@@ -1,6 +1,6 @@
 //! Tables as wholes: made, dropped, enabled and disabled, flushed.
 
-use super::changes::{change, check_disabled, existing, failure, state_text};
+use super::changes::{change, check_disabled, existing, failure, recognised_change, state_text};
 use super::{groups, namespaces};
 use crate::call::{Call, Reply};
 use crate::context::table_not_enabled;
@@ -22,7 +22,7 @@ pub(super) async fn create(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
     let request: CreateTableRequest = call.message("CreateTableRequest")?;
     let nonce = (request.nonce_group, request.nonce);
     let work = move |shared: Arc<Shared>| async move { create_table(&shared, request, nonce).await };
-    change(shared, call, nonce, work).await
+    recognised_change(shared, call, nonce, work).await
 }
 
 async fn create_table(shared: &Shared, request: CreateTableRequest, nonce: Nonce) -> Outcome<()> {
@@ -167,7 +167,8 @@ pub(super) async fn truncate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply
             ..TableUpdate::default()
         };
         let enabled = shared.admin.update_table(&schema.name, update).await;
-        enabled.map(drop).map_err(of_table)
+        // A repetition would keep the table without rows for undoing, and give the copy with rows up.
+        enabled.map(drop).map_err(|error| of_table(error).once_begun())
     };
     change(shared, call, nonce, work).await
 }

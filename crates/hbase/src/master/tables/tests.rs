@@ -1,8 +1,9 @@
-//! Repeated creations of a table.
+//! Repeated creations of a table, and changes of unknown outcome.
 
 use super::*;
 use crate::test_service::{Client, Model, failure as thrown, message};
 use stele_memory::Pool;
+use stele_types::ErrorKind;
 use stele_wire::frame::Response;
 use stele_wire::messages::{
     BytesBytesPair, ColumnFamilySchema, ConnectionHeader, MASTER_SERVICE, ProcedureResponse, TableSchema as Described,
@@ -10,6 +11,10 @@ use stele_wire::messages::{
 
 /// A request for the table of a model, read only.
 fn creation(nonce: Nonce) -> CreateTableRequest {
+    creation_of("t", nonce)
+}
+
+fn creation_of(name: &'static str, nonce: Nonce) -> CreateTableRequest {
     let family = |name: &'static str| ColumnFamilySchema {
         name: name.into(),
         ..ColumnFamilySchema::default()
@@ -17,7 +22,7 @@ fn creation(nonce: Nonce) -> CreateTableRequest {
     let table_schema = Described {
         table_name: Some(TableName {
             namespace: "default".into(),
-            qualifier: "t".into(),
+            qualifier: name.into(),
         }),
         attributes: vec![BytesBytesPair {
             first: "READONLY".into(),
@@ -34,17 +39,20 @@ fn creation(nonce: Nonce) -> CreateTableRequest {
     }
 }
 
+fn of_master() -> ConnectionHeader {
+    ConnectionHeader {
+        service_name: Some(MASTER_SERVICE.to_owned()),
+        ..ConnectionHeader::default()
+    }
+}
+
 /// Calls a server that knows no nonce, where a call with the nonce (7, 9) has made the table `t` and nothing more. Also the updates
 /// of the table.
 async fn repeated(nonce: Nonce) -> (Response, usize) {
     let mut model = Model::new(&[""]);
     let schema = Arc::make_mut(&mut Arc::get_mut(&mut model).expect("no one else has it").schema);
     schema.front_end_data = descriptors::stored_by(&creation(nonce).table_schema, (Some(7), Some(9)));
-    let header = ConnectionHeader {
-        service_name: Some(MASTER_SERVICE.to_owned()),
-        ..ConnectionHeader::default()
-    };
-    let (mut client, _served) = Client::open(&model.front_end(&Pool::default()), 1 << 16, &header).await;
+    let (mut client, _served) = Client::open(&model.front_end(&Pool::default()), 1 << 16, &of_master()).await;
     let response = client.call("CreateTable", &creation(nonce)).await;
     (response, model.updates.lock().len())
 }
@@ -57,6 +65,51 @@ async fn a_creation_that_another_server_began_is_finished() {
     for other in [(Some(7), Some(8)), (Some(8), Some(9)), (Some(0), Some(0)), (None, None)] {
         let (response, updates) = repeated(other).await;
         assert_eq!((thrown(&response), updates), (exception::TABLE_EXISTS.to_owned(), 0));
+    }
+}
+
+/// A client that repeated a deletion would get the exception that there is no such table.
+#[tokio::test]
+async fn clients_do_not_repeat_changes_that_may_have_been_made() {
+    let mut model = Model::new(&[""]);
+    let schema = Arc::make_mut(&mut Arc::get_mut(&mut model).expect("no one else has it").schema);
+    schema.enabled = false;
+    let (mut client, _served) = Client::open(&model.front_end(&Pool::default()), 1 << 16, &of_master()).await;
+    let name = TableName {
+        namespace: "default".into(),
+        qualifier: "t".into(),
+    };
+    let deletion = TableRequest {
+        table_name: name.clone(),
+        ..TableRequest::default()
+    };
+    let truncation = TruncateTableRequest {
+        table_name: name,
+        ..TruncateTableRequest::default()
+    };
+    let (unknown, not_yet) = (Some(ErrorKind::Aborted), Some(ErrorKind::Unavailable));
+    let next = |kinds: &[Option<ErrorKind>]| {
+        *model.outcomes.lock() = kinds.iter().map(|kind| (*kind, None)).collect();
+    };
+    next(&[unknown]);
+    let response = client.call("DeleteTable", &deletion).await;
+    assert_eq!(thrown(&response), exception::DO_NOT_RETRY);
+    next(&[not_yet]);
+    let response = client.call("DeleteTable", &deletion).await;
+    assert_eq!(thrown(&response), exception::NOT_SERVING_REGION);
+    for kinds in [&[unknown][..], &[None, not_yet]] {
+        next(kinds);
+        let response = client.call("truncateTable", &truncation).await;
+        assert_eq!(thrown(&response), exception::DO_NOT_RETRY, "{kinds:?}");
+    }
+    // Of a creation the repetition is recognised, if it has a nonce.
+    for (nonce, class) in [
+        ((Some(7), Some(9)), exception::HBASE_IO),
+        ((None, None), exception::DO_NOT_RETRY),
+    ] {
+        next(&[unknown]);
+        let response = client.call("CreateTable", &creation_of("u", nonce)).await;
+        assert_eq!(thrown(&response), class);
     }
 }
 
