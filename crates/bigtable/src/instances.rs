@@ -145,7 +145,7 @@ pub(crate) async fn delete_instance(
 ) -> Result<(), Status> {
     let name = InstanceName::parse(&request.name)?;
     let (admin, instance) = (context.admin.clone(), name.instance.clone());
-    let write = async move { admin.delete_namespace(&instance).await };
+    let write = async move { admin.delete_namespace(&instance, false).await };
     let turn = context.instance_turn().await;
     let deleted = context.write_instance(turn, write).await;
     deleted.map_err(|error| match error.kind {

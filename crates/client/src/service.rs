@@ -242,8 +242,9 @@ pub trait TableAdmin: Send + Sync + 'static {
     /// when there is no such namespace.
     async fn update_namespace(&self, namespace: &str, former: Bytes, front_end_data: Vec<u8>) -> ServiceResult<()>;
 
-    /// Drops a namespace with all its tables; `FailedPrecondition` when one of them is protected.
-    async fn delete_namespace(&self, namespace: &str) -> ServiceResult<()>;
+    /// Drops a namespace with all its tables; `FailedPrecondition` when one of them is protected, or when it has any and is to be
+    /// dropped only if it is empty.
+    async fn delete_namespace(&self, namespace: &str, only_if_empty: bool) -> ServiceResult<()>;
 
     /// A namespace's data; empty for one that came into being with a table. `None` when there is no such namespace.
     async fn namespace(&self, namespace: &str) -> ServiceResult<Option<Bytes>>;

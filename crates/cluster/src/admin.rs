@@ -259,8 +259,13 @@ impl TableAdmin for ClusterAdmin {
             .await
     }
 
-    async fn delete_namespace(&self, namespace: &str) -> ServiceResult<()> {
-        self.call(AdminCall::DeleteNamespace(namespace.to_owned())).await
+    async fn delete_namespace(&self, namespace: &str, only_if_empty: bool) -> ServiceResult<()> {
+        let namespace = namespace.to_owned();
+        self.call(match only_if_empty {
+            true => AdminCall::DeleteEmptyNamespace(namespace),
+            false => AdminCall::DeleteNamespace(namespace),
+        })
+        .await
     }
 
     async fn namespace(&self, namespace: &str) -> ServiceResult<Option<Bytes>> {

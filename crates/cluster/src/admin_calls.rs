@@ -40,6 +40,8 @@ pub enum AdminCall {
     CreateNamespace(String, Vec<u8>),
     UpdateNamespace(String, Bytes, Vec<u8>),
     DeleteNamespace(String),
+    /// The deletion of a namespace that has no table. A leader that does not know the call must not delete tables.
+    DeleteEmptyNamespace(String),
     Namespace(String),
     ListNamespaces,
     SetRules {
@@ -80,7 +82,8 @@ pub(crate) async fn answer(admin: &Master, call: AdminCall) -> ServiceResult<Byt
         Call::UpdateNamespace(namespace, former, data) => {
             codec::encode(&admin.update_namespace(&namespace, former, data).await?)
         }
-        Call::DeleteNamespace(namespace) => codec::encode(&admin.delete_namespace(&namespace).await?),
+        Call::DeleteNamespace(namespace) => codec::encode(&admin.delete_namespace(&namespace, false).await?),
+        Call::DeleteEmptyNamespace(namespace) => codec::encode(&admin.delete_namespace(&namespace, true).await?),
         Call::Namespace(namespace) => codec::encode(&admin.namespace(&namespace).await?),
         Call::ListNamespaces => codec::encode(&admin.list_namespaces().await?),
         Call::SetRules {
@@ -124,7 +127,7 @@ impl AdminCall {
             Call::UndeleteTable(name) => ("undelete_table", table(name)),
             Call::CreateNamespace(name, _) => ("create_namespace", namespace(name)),
             Call::UpdateNamespace(name, _, _) => ("update_namespace", namespace(name)),
-            Call::DeleteNamespace(name) => ("delete_namespace", namespace(name)),
+            Call::DeleteNamespace(name) | Call::DeleteEmptyNamespace(name) => ("delete_namespace", namespace(name)),
             Call::SetRules { resource, .. } => ("set_rules", resource.clone()),
             Call::Groups(_)
             | Call::Compactions(_)

@@ -526,8 +526,10 @@ impl TableAdmin for Model {
         not_here()
     }
 
-    async fn delete_namespace(&self, _: &str) -> ServiceResult<()> {
-        not_here()
+    async fn delete_namespace(&self, namespace: &str, only_if_empty: bool) -> ServiceResult<()> {
+        let which = if only_if_empty { "empty" } else { "whole" };
+        self.note_change(format!("delete {which} namespace {namespace}"))
+            .map(drop)
     }
 
     async fn namespace(&self, _: &str) -> ServiceResult<Option<Bytes>> {

@@ -156,7 +156,7 @@ impl Master {
         Ok(())
     }
 
-    async fn delete_namespace_locked(&self, namespace: &str) -> ServiceResult<()> {
+    async fn delete_namespace_locked(&self, namespace: &str, only_if_empty: bool) -> ServiceResult<()> {
         // A table that the catalog may name goes, too: found out later, it would be in a namespace that there is not.
         self.find_out_made().await.map_err(from_catalog)?;
         let view = self.catalog.view();
@@ -170,6 +170,11 @@ impl Master {
             .any(|entry| entry.name.0 == namespace && entry.kept.is_none())
         {
             let message = format!("namespace {namespace} has snapshots or backups: delete them first");
+            return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
+        }
+        let tables = view.tables_of(namespace).count();
+        if only_if_empty && tables > 0 {
+            let message = format!("namespace {namespace} is not empty: it has {tables} tables");
             return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
         }
         for table in view.tables_of(namespace) {
@@ -441,9 +446,9 @@ impl TableAdmin for Master {
         .await
     }
 
-    async fn delete_namespace(&self, namespace: &str) -> ServiceResult<()> {
+    async fn delete_namespace(&self, namespace: &str, only_if_empty: bool) -> ServiceResult<()> {
         let namespace = namespace.to_owned();
-        self.carry_out(|master| async move { master.delete_namespace_locked(&namespace).await })
+        self.carry_out(move |master| async move { master.delete_namespace_locked(&namespace, only_if_empty).await })
             .await
     }
 

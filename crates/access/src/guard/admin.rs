@@ -247,8 +247,8 @@ impl TableAdmin for Guard {
         self.administer("update_namespace", namespace(name), call).await
     }
 
-    async fn delete_namespace(&self, name: &str) -> ServiceResult<()> {
-        let call = self.tables.delete_namespace(name);
+    async fn delete_namespace(&self, name: &str, only_if_empty: bool) -> ServiceResult<()> {
+        let call = self.tables.delete_namespace(name, only_if_empty);
         self.administer("delete_namespace", namespace(name), call).await
     }
 

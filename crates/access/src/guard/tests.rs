@@ -407,7 +407,7 @@ fn admin_calls() -> Vec<(&'static str, Needs, Call)> {
             .update_namespace("n", Bytes::new(), vec![])
             .await),
         call!("delete_namespace", OnNamespace(R::ADMIN), |guard| guard
-            .delete_namespace("n")
+            .delete_namespace("n", false)
             .await),
         call!("namespace", OnNamespace(R::VIEW), |guard| guard.namespace("n").await),
         call!("list_namespaces", Nothing, |guard| guard.list_namespaces().await),

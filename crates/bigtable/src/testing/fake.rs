@@ -737,7 +737,7 @@ impl TableAdmin for Fake {
         Ok(())
     }
 
-    async fn delete_namespace(&self, namespace: &str) -> ServiceResult<()> {
+    async fn delete_namespace(&self, namespace: &str, _: bool) -> ServiceResult<()> {
         let mut state = self.state.lock();
         state
             .namespaces

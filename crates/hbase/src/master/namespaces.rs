@@ -147,9 +147,11 @@ pub(super) async fn delete(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
             let message = format!("Only empty namespaces can be removed. Namespace {name} has {tables} tables");
             return Err(Failure::new(exception::CONSTRAINT, message));
         }
-        let deleted = shared.admin.delete_namespace(name).await;
+        // The caller may not see all tables, and another server may make one meanwhile.
+        let deleted = shared.admin.delete_namespace(name, true).await;
         deleted.map_err(|error| match error.kind {
             ErrorKind::NotFound => not_found(name),
+            ErrorKind::FailedPrecondition => Failure::new(exception::CONSTRAINT, error.message),
             _ => Failure::from(error),
         })
     };
@@ -201,4 +203,31 @@ pub(super) async fn list_descriptors(shared: &Shared, call: &Call) -> Outcome<Re
     call.reply(&ListNamespaceDescriptorsResponse {
         namespace_descriptor: descriptors?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_service::{Client, Model, failure};
+    use stele_memory::Pool;
+    use stele_wire::messages::{ConnectionHeader, MASTER_SERVICE};
+
+    #[tokio::test]
+    async fn a_namespace_that_gets_a_table_meanwhile_stays() {
+        let model = Model::new(&[""]);
+        let header = ConnectionHeader {
+            service_name: Some(MASTER_SERVICE.to_owned()),
+            ..ConnectionHeader::default()
+        };
+        let (mut client, _served) = Client::open(&model.front_end(&Pool::default()), 1 << 16, &header).await;
+        let deletion = NamespaceRequest {
+            namespace_name: "n".to_owned(),
+            ..NamespaceRequest::default()
+        };
+        let refused = (Some(ErrorKind::FailedPrecondition), None);
+        model.outcomes.lock().push_back(refused);
+        let response = client.call("DeleteNamespace", &deletion).await;
+        assert_eq!(failure(&response), exception::CONSTRAINT);
+        assert_eq!(*model.changes.lock(), ["delete empty namespace n"]);
+    }
 }

@@ -530,12 +530,27 @@ async fn a_table_of_unknown_outcome_goes_with_its_namespace() {
     let name = TableName::new("n", "t");
     master.create_table(new_table(&name)).await.unwrap_err();
     coord.fails.store(false, Ordering::Relaxed);
-    master.delete_namespace("n").await.unwrap();
+    master.delete_namespace("n", false).await.unwrap();
     master.settle().await;
     let view = catalog.view();
     assert!(view.table(&name).is_none() && !view.namespaces.contains_key("n"));
     let made = tablets.made.lock().clone();
     assert_eq!(*tablets.dropped.lock(), made);
+}
+
+#[tokio::test]
+async fn a_namespace_with_tables_goes_only_if_they_may_go() {
+    let (_, catalog, _, master) = unsure(false).await;
+    let name = TableName::new("n", "t");
+    master.create_table(new_table(&name)).await.unwrap();
+    let refused = master.delete_namespace("n", true).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::FailedPrecondition, "{refused:?}");
+    assert!(catalog.view().table(&name).is_some());
+    master.delete_table(&name).await.unwrap();
+    master.delete_namespace("n", true).await.unwrap();
+    master.create_table(new_table(&name)).await.unwrap();
+    master.delete_namespace("n", false).await.unwrap();
+    assert!(!catalog.view().namespaces.contains_key("n"));
 }
 
 /// The tablets of a table, and where each but the first begins.

@@ -298,7 +298,7 @@ impl TableAdmin for Fake {
         reached()
     }
 
-    async fn delete_namespace(&self, _: &str) -> ServiceResult<()> {
+    async fn delete_namespace(&self, _: &str, _: bool) -> ServiceResult<()> {
         reached()
     }
 

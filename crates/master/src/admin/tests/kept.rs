@@ -64,7 +64,7 @@ async fn the_last_of_a_name_comes_back_and_outlives_its_namespace() {
     let (_, _, master) = with_table().await;
     master.delete_table(&name()).await.unwrap();
     master.create_table(new_table(&name())).await.unwrap();
-    master.delete_namespace("n").await.unwrap();
+    master.delete_namespace("n", false).await.unwrap();
     assert_eq!(kept(&master).await.len(), 2);
     let made = master.undelete_table(&name()).await.unwrap();
     assert!(made.families.is_empty(), "the second one had none");
@@ -86,7 +86,7 @@ async fn what_is_kept_is_given_up_only_when_its_namespace_is_made_again() {
         front_end_data: Vec::new(),
     };
     master.create_snapshot(taken).await.unwrap();
-    master.delete_namespace("n").await.unwrap();
+    master.delete_namespace("n", false).await.unwrap();
     let refused = NewTable {
         initial_splits: vec![Bytes::from(vec![b'r'; 40_000])],
         ..new_table(&name())

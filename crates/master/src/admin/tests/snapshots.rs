@@ -40,7 +40,8 @@ async fn a_snapshot_has_one_name_and_outlives_its_table() {
     };
     assert_eq!(kind(master.create_snapshot(absent).await), ErrorKind::NotFound);
     master.delete_table(&TableName::new("n", "t")).await.unwrap();
-    assert_eq!(kind(master.delete_namespace("n").await), ErrorKind::FailedPrecondition);
+    let refused = master.delete_namespace("n", false).await;
+    assert_eq!(kind(refused), ErrorKind::FailedPrecondition);
     let name = SnapshotName::new("n", "s");
     let cloned = master
         .clone_snapshot(&name, &TableName::new("n", "c"), None)
