@@ -7,6 +7,7 @@ mod server;
 use crate::call::{Call, Reply};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
+use crate::log_entries;
 
 /// Serves a call.
 pub(crate) async fn admin(shared: &Shared, call: &Call, method: &[u8]) -> Outcome<Reply> {
@@ -27,9 +28,9 @@ pub(crate) async fn admin(shared: &Shared, call: &Call, method: &[u8]) -> Outcom
         | b"ClearCompactionQueues"
         | b"GetSlowLogResponses"
         | b"GetLargeLogResponses"
-        | b"GetLogEntries"
         | b"GetSpaceQuotaSnapshots"
         | b"GetCachedFilesList" => call.reply(&stele_wire::messages::Empty {}),
+        b"GetLogEntries" => log_entries::log_entries(call),
         b"ClearSlowLogsResponses" => call.reply(&stele_wire::messages::OneBool { value: false }),
         _ => Err(Failure::not_served(format!("AdminService.{}", method.escape_ascii()))),
     }

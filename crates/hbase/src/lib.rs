@@ -33,6 +33,7 @@ mod front_end;
 pub mod fuzzing;
 mod get;
 mod idle_bytes;
+mod log_entries;
 mod master;
 mod meta_rows;
 mod meta_scan;

@@ -21,6 +21,7 @@ use crate::access_control;
 use crate::call::{Call, Reply};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
+use crate::log_entries;
 use std::sync::Arc;
 use stele_wire::exception;
 use stele_wire::messages::{
@@ -93,8 +94,8 @@ async fn of_the_cluster(shared: &Arc<Shared>, call: &Call, method: &[u8]) -> Out
         | b"ListReplicationPeers"
         | b"GetReplicationPeerModificationProcedures"
         | b"GetSpaceQuotaRegionSizes"
-        | b"GetQuotaStates"
-        | b"GetLogEntries" => call.reply(&Empty {}),
+        | b"GetQuotaStates" => call.reply(&Empty {}),
+        b"GetLogEntries" => log_entries::log_entries(call),
         b"GetCompletedSnapshots" | b"IsSnapshotDone" | b"Snapshot" | b"DeleteSnapshot" | b"RestoreSnapshot" => {
             snapshots::snapshots(shared, call, method).await
         }

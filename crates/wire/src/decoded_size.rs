@@ -219,6 +219,7 @@ by_bytes!(
     HasUserPermissionsRequest,
     IsSplitOrMergeEnabledRequest,
     ListByStateRequest,
+    LogRequest,
     MergeTableRegionsRequest,
     MoveRegionRequest,
     NamespaceMessage,

@@ -5,10 +5,13 @@ import static stele.clients.hbase.Cells.put;
 
 import java.util.EnumSet;
 import java.util.List;
+import java.util.Map;
+import java.util.Set;
 import org.apache.hadoop.hbase.ClusterMetrics;
 import org.apache.hadoop.hbase.ServerName;
 import org.apache.hadoop.hbase.client.Admin;
 import org.apache.hadoop.hbase.client.CoprocessorDescriptorBuilder;
+import org.apache.hadoop.hbase.client.ServerType;
 import org.apache.hadoop.hbase.client.Table;
 import org.apache.hadoop.hbase.client.TableDescriptorBuilder;
 import org.apache.hadoop.hbase.protobuf.generated.AuthenticationProtos.AuthenticationService;
@@ -121,6 +124,10 @@ final class Cluster extends Area {
       c.failsAs("replicated", () -> c.say("replicated-tables", admin.listReplicatedTableCFs()));
       c.failsAs("quotas", () -> c.say("quota-list", admin.getQuota(new org.apache.hadoop.hbase.quotas.QuotaFilter())));
       c.failsAs("security", () -> c.say("capabilities", admin.getSecurityCapabilities()));
+      c.failsAs("slow-log", () -> c.say("slow-calls", admin.getLogEntries(Set.copyOf(admin.getRegionServers()),
+          "SLOW_LOG", ServerType.REGION_SERVER, 10, Map.of())));
+      c.failsAs("balancer-log", () -> c.say("balancer-decisions",
+          admin.getLogEntries(Set.of(), "BALANCER_DECISION", ServerType.MASTER, 10, Map.of())));
     }
   }
 
