@@ -98,6 +98,13 @@ pub fn change_families(schema: &TableSchema, changes: Vec<FamilyChange>) -> Serv
 
 /// The schema after a change of the table's own settings, or why it cannot be made.
 pub fn change_table(schema: &TableSchema, update: TableUpdate) -> ServiceResult<TableSchema> {
+    if let Some(former) = update.former.filter(|former| *former != schema.version) {
+        let message = format!(
+            "table {} has changed: its schema has version {}, not {former}",
+            schema.name, schema.version
+        );
+        return Err(ServiceError::new(ErrorKind::Aborted, message));
+    }
     let mut next = begin_change(schema)?;
     if let Some(protected) = update.deletion_protection {
         next.deletion_protection = protected;
@@ -306,6 +313,20 @@ fn check_name(what: &str, name: &str, bytes_max: usize) -> ServiceResult<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_is_changed_by_one_that_has_read_it() {
+        let schema = TableSchema::new(TableId(1), TableName::new("n", "t"));
+        let update = |former| TableUpdate {
+            former,
+            enabled: Some(false),
+            ..TableUpdate::default()
+        };
+        let next = change_table(&schema, update(Some(schema.version))).unwrap();
+        let refused = change_table(&next, update(Some(schema.version))).unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::Aborted);
+        assert_eq!(change_table(&next, update(None)).unwrap().version, next.version + 1);
+    }
 
     #[test]
     fn families_have_names_that_can_be_printed() {

@@ -9,10 +9,11 @@ use crate::call::{Call, Reply};
 use crate::descriptors::{self, FileOptions, Properties};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
+use crate::names;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stele_client::{FamilyChange, NewFamily, TableUpdate};
-use stele_types::{Family, TableSchema};
+use stele_client::{ChangeAttempts, FamilyChange, NewFamily, ServiceError, TableUpdate};
+use stele_types::{ErrorKind, Family, TableName, TableSchema};
 use stele_wire::exception;
 use stele_wire::messages::{
     self, DeleteColumnRequest, FamilyRequest, GetSchemaAlterStatusResponse, ModifyTableRequest, OneTable,
@@ -23,9 +24,11 @@ pub(super) async fn table(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let request: ModifyTableRequest = call.message("ModifyTableRequest")?;
     let nonce = (request.nonce_group, request.nonce);
     let work = move |shared: Arc<Shared>| async move {
-        let shared = &*shared;
-        let schema = existing(shared, &request.table_name)?;
-        replace(shared, &schema, request.table_schema).await
+        let edit = |table: &mut messages::TableSchema, _| {
+            table.clone_from(&request.table_schema);
+            Ok(())
+        };
+        modify(&shared, &request.table_name, edit).await
     };
     change(shared, call, nonce, work).await
 }
@@ -35,19 +38,23 @@ pub(super) async fn add_family(shared: &Arc<Shared>, call: &Call) -> Outcome<Rep
     let request: FamilyRequest = call.message("AddColumnRequest")?;
     let nonce = (request.nonce_group, request.nonce);
     let work = move |shared: Arc<Shared>| async move {
-        let shared = &*shared;
-        let schema = existing(shared, &request.table_name)?;
-        let mut table = descriptors::shown(&schema);
-        let name = &request.column_families.name;
-        if table.column_families.iter().any(|family| family.name == name) {
-            let table = crate::names::to_text(&schema.name);
-            return Err(invalid(format!(
-                "Column family '{}' in table '{table}' already exists so cannot be added",
-                name.escape_ascii()
-            )));
-        }
-        table.column_families.push(request.column_families);
-        replace(shared, &schema, table).await
+        let family = &request.column_families;
+        let edit = |table: &mut messages::TableSchema, is_begun| {
+            let mut families = table.column_families.iter_mut();
+            match families.find(|known| known.name == family.name) {
+                Some(own) if is_begun => own.clone_from(family),
+                Some(_) => {
+                    let table = names::to_text(&names::from_message(&request.table_name)?);
+                    return Err(invalid(format!(
+                        "Column family '{}' in table '{table}' already exists so cannot be added",
+                        family.name.escape_ascii()
+                    )));
+                }
+                None => table.column_families.push(family.clone()),
+            }
+            Ok(())
+        };
+        modify(&shared, &request.table_name, edit).await
     };
     change(shared, call, nonce, work).await
 }
@@ -57,20 +64,19 @@ pub(super) async fn modify_family(shared: &Arc<Shared>, call: &Call) -> Outcome<
     let request: FamilyRequest = call.message("ModifyColumnRequest")?;
     let nonce = (request.nonce_group, request.nonce);
     let work = move |shared: Arc<Shared>| async move {
-        let shared = &*shared;
-        let schema = existing(shared, &request.table_name)?;
-        let mut table = descriptors::shown(&schema);
-        let name = request.column_families.name.clone();
-        match table.column_families.iter_mut().find(|family| family.name == name) {
-            Some(family) => *family = request.column_families,
-            None => {
-                let name = name.escape_ascii();
+        let wanted = &request.column_families;
+        let edit = |table: &mut messages::TableSchema, _| {
+            let mut families = table.column_families.iter_mut();
+            let Some(family) = families.find(|family| family.name == wanted.name) else {
+                let name = wanted.name.escape_ascii();
                 return Err(invalid(format!(
                     "Family '{name}' does not exist, so it cannot be modified"
                 )));
-            }
-        }
-        replace(shared, &schema, table).await
+            };
+            family.clone_from(wanted);
+            Ok(())
+        };
+        modify(&shared, &request.table_name, edit).await
     };
     change(shared, call, nonce, work).await
 }
@@ -80,25 +86,25 @@ pub(super) async fn delete_family(shared: &Arc<Shared>, call: &Call) -> Outcome<
     let request: DeleteColumnRequest = call.message("DeleteColumnRequest")?;
     let nonce = (request.nonce_group, request.nonce);
     let work = move |shared: Arc<Shared>| async move {
-        let shared = &*shared;
-        let schema = existing(shared, &request.table_name)?;
-        let mut table = descriptors::shown(&schema);
-        let families = table.column_families.len();
-        table
-            .column_families
-            .retain(|family| family.name != request.column_name);
-        let name = request.column_name.escape_ascii();
-        if table.column_families.len() == families {
-            return Err(invalid(format!(
-                "Family '{name}' does not exist, so it cannot be deleted"
-            )));
-        }
-        if table.column_families.is_empty() {
-            return Err(invalid(format!(
-                "Family '{name}' is the only column family in the table, so it cannot be deleted"
-            )));
-        }
-        replace(shared, &schema, table).await
+        let edit = |table: &mut messages::TableSchema, is_begun: bool| {
+            let families = table.column_families.len();
+            table
+                .column_families
+                .retain(|family| family.name != request.column_name);
+            let name = request.column_name.escape_ascii();
+            if table.column_families.len() == families && !is_begun {
+                return Err(invalid(format!(
+                    "Family '{name}' does not exist, so it cannot be deleted"
+                )));
+            }
+            if table.column_families.is_empty() {
+                return Err(invalid(format!(
+                    "Family '{name}' is the only column family in the table, so it cannot be deleted"
+                )));
+            }
+            Ok(())
+        };
+        modify(&shared, &request.table_name, edit).await
     };
     change(shared, call, nonce, work).await
 }
@@ -107,14 +113,115 @@ fn invalid(message: String) -> Failure {
     Failure::new(exception::INVALID_FAMILY_OPERATION, message)
 }
 
+/// Edits the descriptor of a table. If another change of the table comes in between, through another server or API, the edit is made
+/// again in the descriptor after that one. It is told then whether the families have been changed already.
+async fn modify(
+    shared: &Shared,
+    name: &messages::TableName,
+    edit: impl Fn(&mut messages::TableSchema, bool) -> Outcome<()> + Send + Sync,
+) -> Outcome<()> {
+    let (mut attempts, mut is_begun) = (ChangeAttempts::default(), false);
+    loop {
+        let schema = existing(shared, name)?;
+        let mut table = descriptors::shown(&schema);
+        edit(&mut table, is_begun)?;
+        match replace(shared, &schema, table, &mut is_begun).await {
+            Ok(()) => return Ok(()),
+            Err(Refused::Finally(failure)) => return Err(failure),
+            Err(Refused::Overtaken(error)) => attempts.again(&shared.env, error).await?,
+        }
+    }
+}
+
+/// The end of a change that was not made, or in part.
+enum Refused {
+    Finally(Failure),
+    /// Another change was first.
+    Overtaken(ServiceError),
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        Refused::Finally(failure)
+    }
+}
+
+/// The steps of a change of a table.
+struct Steps<'a> {
+    shared: &'a Shared,
+    table: &'a TableName,
+    /// The version of the schema, unless others change it: each step makes one.
+    version: u64,
+}
+
+impl Steps<'_> {
+    async fn move_to_groups(
+        &mut self,
+        schema: &TableSchema,
+        files: &BTreeMap<String, FileOptions>,
+    ) -> Result<(), Refused> {
+        let changes = groups::changes(schema, files, false);
+        if !changes.is_empty() {
+            let changed = self.shared.admin.modify_groups(self.table, changes).await;
+            changed.map_err(|error| self.refused(error))?;
+            self.version += 1;
+        }
+        Ok(())
+    }
+
+    async fn modify_families(&mut self, changes: Vec<FamilyChange>) -> Result<(), Refused> {
+        let changed = self.shared.admin.modify_families(self.table, changes).await;
+        changed.map_err(|error| self.refused(error))?;
+        self.version += 1;
+        Ok(())
+    }
+
+    /// The last step. The descriptor replaces the one that it was made of, and no other.
+    async fn update_table(self, descriptor: Vec<u8>, update: TableUpdate) -> Result<(), Refused> {
+        let update = TableUpdate {
+            former: Some(self.version),
+            front_end_data: Some(descriptor.clone()),
+            ..update
+        };
+        match self.shared.admin.update_table(self.table, update).await {
+            Ok(_) => Ok(()),
+            // The same error says that the change is made, but a server has not followed it.
+            Err(error) if error.kind == ErrorKind::Aborted && !self.has_newer(&descriptor) => {
+                Err(Refused::Overtaken(error))
+            }
+            Err(error) => Err(failure(self.table, error).into()),
+        }
+    }
+
+    fn has_newer(&self, descriptor: &[u8]) -> bool {
+        let schema = self.shared.service.schema(self.table);
+        schema.is_ok_and(|schema| schema.version > self.version && schema.front_end_data == descriptor)
+    }
+
+    /// A family or a group that should be there is not, or one is there that should not: others have changed the table.
+    fn refused(&self, error: ServiceError) -> Refused {
+        let is_there = self.shared.service.schema(self.table).is_ok();
+        match error.kind {
+            ErrorKind::NotFound | ErrorKind::AlreadyExists if is_there => {
+                Refused::Overtaken(ServiceError::new(ErrorKind::Aborted, error.message))
+            }
+            _ => failure(self.table, error).into(),
+        }
+    }
+}
+
 /// Gives a table a new descriptor. The options of files that families keep change first, because that change may be
 /// refused, and a refused call has dropped no family. Then the families change: if the server stops before the descriptor is
 /// stored, the one that is shown follows the families.
-async fn replace(shared: &Shared, schema: &TableSchema, mut table: messages::TableSchema) -> Outcome<()> {
+async fn replace(
+    shared: &Shared,
+    schema: &TableSchema,
+    mut table: messages::TableSchema,
+    is_begun: &mut bool,
+) -> Result<(), Refused> {
     descriptors::complete(&mut table, schema.delete_rule);
     let after = Properties::of(&table, schema.delete_rule)?;
     let before = Properties::of(&descriptors::shown(schema), schema.delete_rule).ok();
-    let of_table = |error| failure(&schema.name, error);
     let mut files = after.files.clone();
     let had = |name: &str| before.as_ref().and_then(|before| before.files.get(name));
     files.retain(|name, files| had(name) != Some(files));
@@ -126,22 +233,21 @@ async fn replace(shared: &Shared, schema: &TableSchema, mut table: messages::Tab
     kept.families
         .retain(|_, family| !descriptors::is_shown(family) || is_wanted(family));
     groups::check_count(kept.groups.len(), of_kept.values().chain(of_new.values()))?;
-    let move_to_groups = async |schema: &TableSchema, files: &BTreeMap<String, FileOptions>| {
-        let changes = groups::changes(schema, files, false);
-        match changes.is_empty() {
-            true => Ok(()),
-            false => shared.admin.modify_groups(&schema.name, changes).await.map(drop),
-        }
+    let mut steps = Steps {
+        shared,
+        table: &schema.name,
+        version: schema.version,
     };
-    move_to_groups(&kept, &of_kept).await.map_err(of_table)?;
+    steps.move_to_groups(&kept, &of_kept).await?;
     let changes = family_changes(schema, before.as_ref(), &after);
     if !changes.is_empty() {
-        let changed = shared.admin.modify_families(&schema.name, changes).await;
-        changed.map_err(of_table)?;
+        steps.modify_families(changes).await?;
+        *is_begun = true;
     }
     if !of_new.is_empty() {
-        let changed = shared.service.schema(&schema.name).map_err(of_table)?;
-        move_to_groups(&changed, &of_new).await.map_err(of_table)?;
+        let changed = shared.service.schema(&schema.name);
+        let changed = changed.map_err(|error| failure(&schema.name, error))?;
+        steps.move_to_groups(&changed, &of_new).await?;
     }
     let durability = before.as_ref().map(|before| before.durability);
     let tablet_bytes_max = before.as_ref().map(|before| before.tablet_bytes_max);
@@ -149,15 +255,9 @@ async fn replace(shared: &Shared, schema: &TableSchema, mut table: messages::Tab
         durability: (durability != Some(after.durability)).then_some(after.durability),
         read_only: (schema.read_only != after.read_only).then_some(after.read_only),
         tablet_bytes_max: (tablet_bytes_max != Some(after.tablet_bytes_max)).then_some(after.tablet_bytes_max),
-        front_end_data: Some(descriptors::stored(&table)),
         ..TableUpdate::default()
     };
-    shared
-        .admin
-        .update_table(&schema.name, update)
-        .await
-        .map(drop)
-        .map_err(of_table)
+    steps.update_table(descriptors::stored(&table), update).await
 }
 
 /// The changes that lead from the families of a table to those of a descriptor.
@@ -202,3 +302,6 @@ pub(super) fn alter_status(shared: &Shared, call: &Call) -> Outcome<Reply> {
         total_regions: Some(u32::try_from(places.len()).unwrap_or(u32::MAX)),
     })
 }
+
+#[cfg(test)]
+mod tests;

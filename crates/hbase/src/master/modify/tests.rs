@@ -1,0 +1,127 @@
+//! Changes of a descriptor while others change the table.
+
+use super::*;
+use crate::test_service::{Client, Model, Served, failure as thrown, message};
+use prost::Message;
+use stele_memory::Pool;
+use stele_types::{FamilyId, GcRule};
+use stele_wire::messages::{BytesBytesPair, ColumnFamilySchema, ConnectionHeader, MASTER_SERVICE, ProcedureResponse};
+
+async fn client(model: &Arc<Model>) -> (Client, Served) {
+    let header = ConnectionHeader {
+        service_name: Some(MASTER_SERVICE.to_owned()),
+        ..ConnectionHeader::default()
+    };
+    Client::open(&model.front_end(&Pool::default()), 1 << 16, &header).await
+}
+
+/// A request about a family of the table of a model.
+fn request(family: &'static str) -> FamilyRequest {
+    FamilyRequest {
+        table_name: messages::TableName {
+            namespace: "default".into(),
+            qualifier: "t".into(),
+        },
+        column_families: ColumnFamilySchema {
+            name: family.into(),
+            ..ColumnFamilySchema::default()
+        },
+        nonce_group: Some(7),
+        nonce: Some(9),
+    }
+}
+
+/// The schema of a model after a number of changes, with one more family.
+fn with_family(model: &Model, changes: u64, family: &str) -> TableSchema {
+    let mut schema = TableSchema::clone(&model.schema);
+    schema.version += changes;
+    let first = schema.families.values().next().expect("it has some").clone();
+    let added = Family {
+        name: family.to_owned(),
+        gc_rule: Some(GcRule::MaxVersions(1)),
+        ..first
+    };
+    schema.families.insert(FamilyId(100), added);
+    schema
+}
+
+#[tokio::test]
+async fn a_descriptor_that_another_server_stored_is_not_lost() {
+    let model = Model::new(&[""]);
+    // The family is there, and then another server has changed an attribute.
+    let added = with_family(&model, 1, "x");
+    let mut other = descriptors::shown(&with_family(&model, 1, "y"));
+    other.attributes.push(BytesBytesPair {
+        first: "other".into(),
+        second: "1".into(),
+    });
+    let overtaken = TableSchema {
+        version: added.version + 1,
+        front_end_data: descriptors::stored(&other),
+        ..added.clone()
+    };
+    let (added, overtaken) = (Arc::new(added), Arc::new(overtaken));
+    *model.outcomes.lock() = [
+        (None, Some(Arc::clone(&added))),
+        (Some(ErrorKind::Aborted), Some(Arc::clone(&overtaken))),
+    ]
+    .into();
+    let (mut client, _served) = client(&model).await;
+    message::<ProcedureResponse>(&client.call("AddColumn", &request("x")).await);
+    assert_eq!(*model.changes.lock(), ["create x"]);
+    let updates = model.updates.lock();
+    let former: Vec<Option<u64>> = updates.iter().map(|update| update.former).collect();
+    assert_eq!(former, [Some(added.version), Some(overtaken.version)]);
+    let stored = updates[1].front_end_data.as_deref().expect("a descriptor");
+    let stored = messages::TableSchema::decode(stored).expect("a descriptor");
+    assert!(stored.attributes.iter().any(|pair| pair.first == "other"));
+    assert!(stored.column_families.iter().any(|family| family.name == "x"));
+}
+
+#[tokio::test]
+async fn a_change_that_is_made_and_not_followed_is_not_made_again() {
+    let model = Model::new(&[""]);
+    let (mut client, _served) = client(&model).await;
+    let mut wanted = descriptors::shown(&model.schema);
+    descriptors::complete(&mut wanted, model.schema.delete_rule);
+    let made = TableSchema {
+        version: model.schema.version + 1,
+        front_end_data: descriptors::stored(&wanted),
+        ..TableSchema::clone(&model.schema)
+    };
+    *model.outcomes.lock() = [(Some(ErrorKind::Aborted), Some(Arc::new(made)))].into();
+    let modification = ModifyTableRequest {
+        table_name: request("x").table_name,
+        table_schema: wanted,
+        ..ModifyTableRequest::default()
+    };
+    let response = client.call("ModifyTable", &modification).await;
+    assert_eq!(thrown(&response), exception::DO_NOT_RETRY);
+    assert_eq!(model.updates.lock().len(), 1);
+}
+
+/// The error is about the family, and not about the table.
+#[tokio::test]
+async fn a_family_that_another_server_adds_or_drops_meanwhile_is_seen() {
+    let model = Model::new(&[""]);
+    let (mut client, _served) = client(&model).await;
+    let (without, with) = (Arc::clone(&model.schema), Arc::new(with_family(&model, 1, "x")));
+    model
+        .outcomes
+        .lock()
+        .push_back((Some(ErrorKind::AlreadyExists), Some(Arc::clone(&with))));
+    let response = client.call("AddColumn", &request("x")).await;
+    assert_eq!(thrown(&response), exception::INVALID_FAMILY_OPERATION);
+    model
+        .outcomes
+        .lock()
+        .push_back((Some(ErrorKind::NotFound), Some(without)));
+    let mut modification = request("x");
+    modification.column_families.attributes.push(BytesBytesPair {
+        first: "VERSIONS".into(),
+        second: "5".into(),
+    });
+    let response = client.call("ModifyColumn", &modification).await;
+    assert_eq!(thrown(&response), exception::INVALID_FAMILY_OPERATION);
+    assert!(model.updates.lock().is_empty());
+}
