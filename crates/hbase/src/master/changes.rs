@@ -26,7 +26,7 @@ pub(super) async fn change<F>(
 where
     F: Future<Output = Outcome<()>> + Send + 'static,
 {
-    call.reply(&changed(shared, nonce, work).await?)
+    call.reply(&changed(shared, call, nonce, work).await?)
 }
 
 /// The same for a change whose repetition is recognised by its nonce, on every server and after any outcome.
@@ -39,7 +39,7 @@ pub(super) async fn recognised_change<F>(
 where
     F: Future<Output = Outcome<()>> + Send + 'static,
 {
-    let ended = carry_out(shared, nonce, work).await;
+    let ended = carry_out(shared, call, nonce, work).await;
     let ended = match procedures::is_set(nonce) {
         true => ended,
         false => ended.map_err(Failure::of_change),
@@ -50,35 +50,39 @@ where
 /// Makes a change, unless an earlier call with the same nonce has made it.
 pub(super) async fn changed<F>(
     shared: &Arc<Shared>,
+    call: &Call,
     nonce: Nonce,
     work: impl FnOnce(Arc<Shared>) -> F + Send + 'static,
 ) -> Outcome<ProcedureResponse>
 where
     F: Future<Output = Outcome<()>> + Send + 'static,
 {
-    carry_out(shared, nonce, work).await.map_err(Failure::of_change)
+    carry_out(shared, call, nonce, work).await.map_err(Failure::of_change)
 }
 
-/// The change has several steps, so a task of its own carries it to its end also if the client goes away.
+/// Makes a change. It has several steps, so a task of its own carries it to its end also if the client goes away. It has the memory of the
+/// request. A client that goes away while the change waits for its turn calls it off.
 async fn carry_out<F>(
     shared: &Arc<Shared>,
+    call: &Call,
     nonce: Nonce,
     work: impl FnOnce(Arc<Shared>) -> F + Send + 'static,
 ) -> Outcome<ProcedureResponse>
 where
     F: Future<Output = Outcome<()>> + Send + 'static,
 {
+    let turn = Arc::clone(&shared.changes).lock_owned().await;
+    if let Some(earlier) = shared.procedures.earlier(nonce) {
+        return Ok(earlier);
+    }
+    let memory = call.memory.split(call.memory.counted());
     let task = {
         let shared = Arc::clone(shared);
         async move {
-            let _turn = shared.changes.lock().await;
-            match shared.procedures.earlier(nonce) {
-                Some(earlier) => Outcome::Ok(earlier),
-                None => {
-                    work(Arc::clone(&shared)).await?;
-                    Ok(shared.procedures.finished(nonce))
-                }
-            }
+            let done = work(Arc::clone(&shared)).await;
+            let done = done.map(|()| shared.procedures.finished(nonce));
+            drop((memory, turn));
+            done
         }
     };
     let changed = shared.env.spawn_join(Priority::Foreground, "hbase change", task).await;

@@ -70,7 +70,7 @@ async fn take(
     wanted: SnapshotDescription,
 ) -> Outcome<Reply> {
     let work = move |shared: Arc<Shared>| async move { take_snapshot(&shared, wanted).await };
-    let taken = changed(shared, nonce, work).await?;
+    let taken = changed(shared, call, nonce, work).await?;
     call.reply(&SnapshotResponse {
         expected_timeout: TIMEOUT_MS,
         proc_id: taken.proc_id.and_then(|number| i64::try_from(number).ok()),

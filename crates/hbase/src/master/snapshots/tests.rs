@@ -134,3 +134,37 @@ async fn a_snapshot_whose_client_went_away_is_not_refused_to_its_repetition() {
     assert_eq!(message::<SnapshotResponse>(&response).proc_id, Some(1));
     assert_eq!(model.snapshots_begun.load(Ordering::Relaxed), 1);
 }
+
+/// Otherwise clients that leave could have any number of requests wait, of which no memory is counted.
+#[tokio::test]
+async fn the_request_of_a_change_is_charged_until_the_change_ends_or_is_called_off() {
+    let model = Model::new(&[""]);
+    let front_end = model.front_end(&Pool::default());
+    let latch = model.latch.lock().await;
+    let (mut first, first_served) = client(&model, &front_end).await;
+    first.send("Snapshot", &request("s", Some("t")), &()).await;
+    while model.snapshots_begun.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let (mut second, second_served) = client(&model, &front_end).await;
+    let other = SnapshotRequest {
+        nonce: Some(10),
+        ..request("u", Some("t"))
+    };
+    let of_first = front_end.shared.requests.used();
+    second.send("Snapshot", &other, &()).await;
+    while front_end.shared.requests.used() == of_first {
+        tokio::task::yield_now().await;
+    }
+    second_served.abort();
+    assert!(second_served.await.is_err());
+    assert_eq!(front_end.shared.requests.used(), of_first, "it is called off");
+    first_served.abort();
+    assert!(first_served.await.is_err());
+    assert!(front_end.shared.requests.used() > 0, "the change goes on");
+    drop(latch);
+    let turn = front_end.shared.changes.lock().await;
+    drop(turn);
+    assert_eq!(front_end.shared.requests.used(), 0);
+    assert_eq!(model.snapshots_begun.load(Ordering::Relaxed), 1);
+}
