@@ -278,10 +278,9 @@ impl TableService for Model {
 
     fn schema(&self, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
         self.schemas.fetch_add(1, Ordering::Relaxed);
-        match *table == self.schema.name {
-            true => Ok(self.newest()),
-            false => Err(no_table(table)),
-        }
+        Some(self.newest())
+            .filter(|schema| schema.name == *table)
+            .ok_or_else(|| no_table(table))
     }
 
     async fn read_rows(&self, request: ReadRows) -> ServiceResult<Box<dyn RowStream>> {

@@ -8,12 +8,12 @@ use crate::descriptors::{self, Properties};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
 use crate::names;
-use crate::procedures::Nonce;
+use crate::procedures::{self, Nonce};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use stele_client::{NewTable, TableUpdate};
-use stele_types::{Compression, DeleteRule, TableSchema, TimeUnit};
+use stele_client::{ChangeAttempts, NewTable, ServiceError, ServiceResult, TableUpdate};
+use stele_types::{Compression, DeleteRule, ErrorKind, TableSchema, TimeUnit};
 use stele_wire::messages::{CreateTableRequest, FlushTableRequest, TableName, TableRequest, TruncateTableRequest};
 use stele_wire::{exception, region};
 
@@ -66,16 +66,58 @@ async fn create_table(shared: &Shared, request: CreateTableRequest, nonce: Nonce
     let made = match made {
         // An earlier attempt, through another server or before a restart, may have been cut off.
         Some(made) => made,
-        None => {
-            let made = shared.admin.create_table(new).await;
-            made.map_err(|error| failure(&name, error))?
-        }
+        None => match shared.admin.create_table(new).await {
+            Ok(made) => made,
+            Err(error) => made_meanwhile(shared, &name, nonce, error).await?,
+        },
     };
-    finish(shared, &made, &properties).await
+    finish(shared, made, &properties).await
 }
 
-/// Gives a table that has been made the properties that the creation does not take.
-async fn finish(shared: &Shared, made: &TableSchema, properties: &Properties) -> Outcome<()> {
+/// The table that the same call has made through another server since this one looked for it. The error is that of the creation here.
+async fn made_meanwhile(
+    shared: &Shared,
+    name: &stele_types::TableName,
+    nonce: Nonce,
+    error: ServiceError,
+) -> Outcome<Arc<TableSchema>> {
+    if error.kind != ErrorKind::AlreadyExists || !procedures::is_set(nonce) {
+        return Err(failure(name, error));
+    }
+    let mut attempts = ChangeAttempts::default();
+    loop {
+        match shared.service.schema(name) {
+            Ok(known) if descriptors::is_made_by(&known, nonce) => return Ok(known),
+            Ok(_) => return Err(failure(name, error)),
+            // This server has not followed the creation yet.
+            Err(absent) => {
+                let again = ServiceError::new(ErrorKind::Aborted, absent.message);
+                let ended = attempts.again(&shared.env, again).await;
+                ended.map_err(|_| failure(name, error.clone()))?;
+            }
+        }
+    }
+}
+
+/// Gives a table that has been made the properties that the creation does not take. The same call may do so through another server: then
+/// each makes the changes that are left.
+async fn finish(shared: &Shared, mut made: Arc<TableSchema>, properties: &Properties) -> Outcome<()> {
+    let mut attempts = ChangeAttempts::default();
+    loop {
+        let error = match try_finish(shared, &made, properties).await {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        let again = match error.kind {
+            ErrorKind::AlreadyExists => ServiceError::new(ErrorKind::Aborted, error.message),
+            _ => error,
+        };
+        attempts.again(&shared.env, again).await?;
+        made = shared.service.schema(&made.name)?;
+    }
+}
+
+async fn try_finish(shared: &Shared, made: &TableSchema, properties: &Properties) -> ServiceResult<()> {
     let has = (made.tablet_bytes_max, made.read_only);
     if has != (properties.tablet_bytes_max, properties.read_only) {
         let update = TableUpdate {

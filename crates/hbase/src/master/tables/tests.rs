@@ -3,7 +3,7 @@
 use super::*;
 use crate::test_service::{Client, Model, failure as thrown, message};
 use stele_memory::Pool;
-use stele_types::ErrorKind;
+use stele_types::{Family, GroupId, LocalityGroup};
 use stele_wire::frame::Response;
 use stele_wire::messages::{
     BytesBytesPair, ColumnFamilySchema, ConnectionHeader, MASTER_SERVICE, ProcedureResponse, TableSchema as Described,
@@ -110,6 +110,75 @@ async fn clients_do_not_repeat_changes_that_may_have_been_made() {
         next(&[unknown]);
         let response = client.call("CreateTable", &creation_of("u", nonce)).await;
         assert_eq!(thrown(&response), class);
+    }
+}
+
+/// The families of the request, of which `table` has a compression of its own: it gets a group.
+fn creation_with_groups(name: &'static str, nonce: Nonce) -> CreateTableRequest {
+    let mut creation = creation_of(name, nonce);
+    creation.table_schema.attributes.clear();
+    creation.table_schema.column_families[1]
+        .attributes
+        .push(BytesBytesPair {
+            first: "COMPRESSION".into(),
+            second: "ZSTD".into(),
+        });
+    creation
+}
+
+/// The table of a model as that creation leaves it, with or without the group.
+fn made_by(nonce: Nonce, has_group: bool) -> TableSchema {
+    let mut schema = TableSchema::clone(&Model::new(&[""]).schema);
+    let creation = creation_with_groups("t", nonce);
+    schema.front_end_data = descriptors::stored_by(&creation.table_schema, nonce);
+    let group = &mut schema.groups[0];
+    group.options.compression = Compression::None;
+    if has_group {
+        let own = LocalityGroup::new(GroupId(1), "table", Compression::Zstd);
+        schema.groups.push(own);
+        let is_moved = |family: &&mut Family| family.name == "table";
+        schema.families.values_mut().find(is_moved).expect("it is there").group = GroupId(1);
+    }
+    schema
+}
+
+/// Both have begun with the table as the creation left it.
+#[tokio::test]
+async fn a_creation_that_another_server_finishes_meanwhile_succeeds() {
+    let nonce = (Some(7), Some(9));
+    for refused in [ErrorKind::AlreadyExists, ErrorKind::Aborted] {
+        let mut model = Model::new(&[""]);
+        Arc::get_mut(&mut model).expect("no one else has it").schema = Arc::new(made_by(nonce, false));
+        let (mut client, _served) = Client::open(&model.front_end(&Pool::default()), 1 << 16, &of_master()).await;
+        let finished = (Some(refused), Some(Arc::new(made_by(nonce, true))));
+        model.outcomes.lock().push_back(finished);
+        let response = client.call("CreateTable", &creation_with_groups("t", nonce)).await;
+        message::<ProcedureResponse>(&response);
+        assert_eq!(*model.changes.lock(), ["create group table, move table to table"]);
+    }
+}
+
+#[tokio::test]
+async fn a_creation_that_another_server_makes_meanwhile_is_the_same_only_with_its_nonce() {
+    for (nonce, succeeds) in [((Some(7), Some(9)), true), ((Some(7), Some(8)), false)] {
+        let mut model = Model::new(&[""]);
+        let made = TableSchema {
+            name: stele_types::TableName::new("default", "u"),
+            ..made_by((Some(7), Some(9)), true)
+        };
+        let schema = &mut Arc::get_mut(&mut model).expect("no one else has it").schema;
+        Arc::make_mut(schema).name = stele_types::TableName::new("default", "t");
+        let (mut client, _served) = Client::open(&model.front_end(&Pool::default()), 1 << 16, &of_master()).await;
+        model
+            .outcomes
+            .lock()
+            .push_back((Some(ErrorKind::AlreadyExists), Some(Arc::new(made))));
+        let response = client.call("CreateTable", &creation_with_groups("u", nonce)).await;
+        match succeeds {
+            true => drop(message::<ProcedureResponse>(&response)),
+            false => assert_eq!(thrown(&response), exception::TABLE_EXISTS),
+        }
+        assert_eq!(*model.changes.lock(), ["create default/u"]);
     }
 }
 
