@@ -25,7 +25,7 @@ use crate::selection::FamilySearch;
 use crate::times;
 use bytes::Bytes;
 use results::Results;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use stele_client::{BatchReservation, Step};
 use stele_types::{Durability, FamilyId, TableSchema};
@@ -324,7 +324,8 @@ impl Part<'_> {
     }
 
     /// Carries out one action, or adds it to the writes: then it has no result yet. The writes before an increment or append are
-    /// carried out first, so that it starts from them.
+    /// carried out first, so that it starts from them. Those between see the row as it was before them: where several delete the
+    /// newest version of a column, that is the same version.
     async fn one(
         &mut self,
         action: Action,
@@ -339,7 +340,7 @@ impl Part<'_> {
             return Err(Failure::not_served("a coprocessor call within a batch"));
         };
         // Changes that are written together have one time. The first one's is later than those of increments and appends before.
-        let now = writes.0.last().and_then(|group| group.rows.now());
+        let now = writes.plain.last().and_then(|group| group.rows.now());
         let now = now.unwrap_or_else(|| times::now(&self.schema, self.shared.env.wall_micros()));
         let converter = converter_at(now, self.call, &self.schema, self.nonce_group);
         let change = converter.convert(mutation, cells, &mut self.search, pace).await?;
@@ -349,10 +350,12 @@ impl Part<'_> {
             writes.add(action.index, change);
             return Ok(None);
         }
-        self.results.check_space()?;
-        if matches!(change.kind, MutationType::Increment | MutationType::Append) {
-            self.write_all(std::mem::take(writes), result).await;
+        if !matches!(change.kind, MutationType::Increment | MutationType::Append) {
+            writes.add_reading(action.index, change);
+            return Ok(None);
         }
+        self.results.check_space()?;
+        self.write_all(std::mem::take(writes), result).await;
         self.memory = None;
         let (row, returns) = (change.row.clone(), change.returns);
         let outcome = operate(
@@ -415,14 +418,32 @@ impl Part<'_> {
         Ok(memory)
     }
 
-    /// Carries out the writes of the region, one request for each group.
+    /// Carries out changes of one row that read it, as one operation.
+    async fn write_reading(&mut self, row: Bytes, changes: Vec<RowChange>) -> Outcome<()> {
+        let durability = strongest(&changes, &self.schema);
+        let token = changes.iter().find_map(|change| change.token.clone());
+        let steps = mutations::atomic(changes.into_iter().map(|change| change.steps));
+        let written = operate(self.shared, &self.schema, row, None, steps, durability, token).await;
+        written.map(drop)
+    }
+
+    /// Carries out the writes of the region, one request for each group. Those that read the row come first, so that they see it without
+    /// the others.
     async fn write_all(&mut self, writes: Writes, result: &mut RegionActionResult) {
         self.memory = None;
+        for (row, (indexes, changes)) in writes.reading {
+            self.results.before = Before::Changes;
+            let outcome = self.write_reading(row, changes).await;
+            for index in indexes {
+                let outcome = outcome.clone().map(|()| RowResult::default());
+                result.result_or_exception.push(of_action(index, outcome));
+            }
+        }
         for WriteGroup {
             durability,
             indexes,
             rows,
-        } in writes.0
+        } in writes.plain
         {
             self.results.before = Before::Changes;
             let outcomes = match write(self.shared, &self.schema, rows.into(), durability).await {
@@ -437,9 +458,14 @@ impl Part<'_> {
     }
 }
 
-/// Changes that are carried out together, with the indexes of their actions: consecutive ones of one durability.
+/// Changes that are carried out together, with the indexes of their actions.
 #[derive(Default)]
-struct Writes(Vec<WriteGroup>);
+struct Writes {
+    /// Those that read nothing: groups of consecutive ones of one durability.
+    plain: Vec<WriteGroup>,
+    /// Those that delete newest versions, by row.
+    reading: BTreeMap<Bytes, (Vec<Option<u32>>, Vec<RowChange>)>,
+}
 
 struct WriteGroup {
     durability: Option<Durability>,
@@ -451,17 +477,23 @@ struct WriteGroup {
 impl Writes {
     fn add(&mut self, index: Option<u32>, change: RowChange) {
         let durability = change.durability;
-        if self.0.last().is_none_or(|group| group.durability != durability) {
-            self.0.push(WriteGroup {
+        if self.plain.last().is_none_or(|group| group.durability != durability) {
+            self.plain.push(WriteGroup {
                 durability,
                 indexes: Vec::new(),
                 rows: PlainRows::default(),
             });
         }
-        if let Some(group) = self.0.last_mut() {
+        if let Some(group) = self.plain.last_mut() {
             group.indexes.push(index);
             group.rows.add(change);
         }
+    }
+
+    fn add_reading(&mut self, index: Option<u32>, change: RowChange) {
+        let (indexes, changes) = self.reading.entry(change.row.clone()).or_default();
+        indexes.push(index);
+        changes.push(change);
     }
 }
 

@@ -4,14 +4,15 @@ use crate::test_service::{Client, Model, count_turns, failure, message};
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use std::sync::Arc;
+use stele_client::Step;
 use stele_memory::{Part, Pool};
 use stele_types::schema::Family;
 use stele_types::{FamilyId, Mutation, limits};
 use stele_wire::cell::{CellRef, CellType};
 use stele_wire::exception;
 use stele_wire::messages::{
-    Action, BINARY_COMPARATOR, ByteArrayComparable, ColumnValue, Comparator, CompareType, Condition, Filter,
-    FilterList, Get, ListOperator, MultiRequest, MultiResponse, MutationProto, MutationType, QualifierValue,
+    Action, BINARY_COMPARATOR, ByteArrayComparable, ColumnValue, Comparator, CompareType, Condition, DeleteType,
+    Filter, FilterList, Get, ListOperator, MultiRequest, MultiResponse, MutationProto, MutationType, QualifierValue,
     RegionAction, ValueComparator,
 };
 
@@ -371,4 +372,50 @@ async fn families_of_a_conditional_batch_are_checked_when_its_condition_holds() 
         thrown.map(|exception| &*exception.name),
         Some(exception::NO_SUCH_FAMILY)
     );
+}
+
+/// A delete of the newest version of `info:q`.
+fn delete_newest(index: u32, row: &'static str) -> Action {
+    Action {
+        index: Some(index),
+        mutation: Some(MutationProto {
+            row: Some(row.into()),
+            mutate_type: Some(MutationType::Delete as i32),
+            column_value: vec![ColumnValue {
+                family: "info".into(),
+                qualifier_value: vec![QualifierValue {
+                    qualifier: Some("q".into()),
+                    delete_type: Some(DeleteType::OneVersion as i32),
+                    ..QualifierValue::default()
+                }],
+            }],
+            ..MutationProto::default()
+        }),
+        ..Action::default()
+    }
+}
+
+/// HBase looks the versions up before it carries out the first delete of a batch.
+#[tokio::test]
+async fn two_deletes_of_a_newest_version_in_one_batch_delete_the_same_version() {
+    let model = Model::new(&[""]);
+    let front_end = model.front_end(&Pool::default());
+    let (mut client, _served) = Client::connect(&front_end, 1 << 20, None).await;
+    let actions = vec![
+        delete_newest(0, "r"),
+        put(1, "info"),
+        delete_newest(2, "s"),
+        delete_newest(3, "r"),
+    ];
+    let found: MultiResponse = message(&client.call("Multi", &batch(&model, actions)).await);
+    let results = &found.region_action_result[0].result_or_exception;
+    assert!(results.iter().all(|result| result.exception.is_none()), "{results:?}");
+    let mut indexes: Vec<u32> = results.iter().filter_map(|result| result.index).collect();
+    indexes.sort_unstable();
+    assert_eq!(indexes, [0, 1, 2, 3]);
+    let steps = model.steps.lock();
+    let is_delete = |step: &Step| matches!(step, Step::DeleteNewest { .. });
+    assert!(steps.iter().all(is_delete));
+    assert_eq!(steps.len(), 2, "one for each row");
+    assert_eq!(model.mutations.lock().len(), 1);
 }
