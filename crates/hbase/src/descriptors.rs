@@ -21,7 +21,7 @@ mod rules;
 pub(crate) use attributes::is_false;
 use attributes::{get, set};
 pub(crate) use files::FileOptions;
-pub(crate) use maker::{is_made_by, stored_by};
+pub(crate) use maker::{is_made_by, stored_after, stored_by};
 pub(crate) use meta::meta_table;
 pub(crate) use names::check_table;
 pub(crate) use properties::{Properties, is_never_split};

@@ -60,6 +60,7 @@ mod scan_batch;
 mod scanners;
 mod selection;
 mod services;
+mod shared_fields;
 mod switches;
 #[cfg(test)]
 mod test_service;

@@ -4,9 +4,9 @@
 //! replaces field 100, and keeps all other bytes of the record as they are.
 
 use crate::failure::{Failure, Outcome};
-use bytes::{Buf, Bytes};
+use crate::shared_fields;
+use bytes::Bytes;
 use prost::Message;
-use prost::encoding::{self, DecodeContext, WireType};
 use std::collections::BTreeMap;
 use stele_wire::messages::NameStringPair;
 
@@ -40,7 +40,8 @@ impl NamespaceData {
 
     /// The record with this as its content of the field.
     pub fn put_into(self, namespace: &str, record: &Bytes) -> Outcome<Vec<u8>> {
-        let mut record = without_own(record).map_err(|error| damaged(namespace, &error))?;
+        let others = shared_fields::others(record, |number| number == OWN_FIELD);
+        let mut record = others.map_err(|error| damaged(namespace, &error))?;
         if self != NamespaceData::default() {
             OwnField { data: Some(self) }.encode_raw(&mut record);
         }
@@ -57,22 +58,6 @@ impl NamespaceData {
     }
 }
 
-/// All other fields of a record.
-fn without_own(record: &Bytes) -> Result<Vec<u8>, prost::DecodeError> {
-    let mut left = record.clone();
-    let mut others = Vec::with_capacity(record.len());
-    while left.has_remaining() {
-        let field = left.clone();
-        let (number, wire_type): (u32, WireType) = encoding::decode_key(&mut left)?;
-        encoding::skip_field(wire_type, number, &mut left, DecodeContext::default())?;
-        if number != OWN_FIELD {
-            let bytes = field.len().saturating_sub(left.len());
-            others.extend_from_slice(field.get(..bytes).unwrap_or_default());
-        }
-    }
-    Ok(others)
-}
-
 fn damaged(namespace: &str, error: &prost::DecodeError) -> Failure {
     Failure::do_not_retry(format!("The record of namespace {namespace} cannot be read: {error}"))
 }
@@ -80,6 +65,7 @@ fn damaged(namespace: &str, error: &prost::DecodeError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prost::encoding;
 
     #[test]
     fn fields_of_others_survive() {

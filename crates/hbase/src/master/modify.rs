@@ -257,7 +257,9 @@ async fn replace(
         tablet_bytes_max: (tablet_bytes_max != Some(after.tablet_bytes_max)).then_some(after.tablet_bytes_max),
         ..TableUpdate::default()
     };
-    steps.update_table(descriptors::stored(&table), update).await
+    steps
+        .update_table(descriptors::stored_after(&table, schema), update)
+        .await
 }
 
 /// The changes that lead from the families of a table to those of a descriptor.

@@ -189,6 +189,25 @@ fn a_modified_table_is_no_longer_that_of_its_creation() {
     schema.front_end_data = descriptors::stored_by(&table, nonce);
     assert!(descriptors::is_made_by(&schema, nonce));
     let shown = descriptors::shown(&schema);
-    schema.front_end_data = descriptors::stored(&shown);
+    schema.front_end_data = descriptors::stored_after(&shown, &schema);
     assert!(!descriptors::is_made_by(&schema, nonce));
+}
+
+/// The Bigtable API has there of which backup the table was made.
+#[test]
+fn a_modification_keeps_the_fields_of_other_front_ends() {
+    let mut schema = TableSchema::clone(&Model::new(&[""]).schema);
+    let table = creation((None, None)).table_schema;
+    let restored: &[u8] = b"\xc2\x3e\x03abc";
+    schema.front_end_data = descriptors::stored_by(&table, (Some(7), Some(9)));
+    schema.front_end_data.extend(restored);
+    for _ in 0..2 {
+        let shown = descriptors::shown(&schema);
+        schema.front_end_data = descriptors::stored_after(&shown, &schema);
+        let own = descriptors::stored(&shown);
+        assert_eq!(schema.front_end_data, [&own[..], restored].concat());
+    }
+    schema.front_end_data = b"\xff\xffno message".to_vec();
+    let shown = descriptors::shown(&schema);
+    assert_eq!(descriptors::stored_after(&shown, &schema), descriptors::stored(&shown));
 }
