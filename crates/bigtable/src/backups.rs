@@ -188,6 +188,7 @@ pub(crate) async fn restore_table(
     request: admin::RestoreTableRequest,
 ) -> Result<Operation, Status> {
     let instance = InstanceName::parse(&request.parent)?;
+    instance.check_not_reserved()?;
     check_table_id(&request.table_id)?;
     let Some(Source::Backup(source)) = request.source else {
         return Err(invalid("backup must be set"));

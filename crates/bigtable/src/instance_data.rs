@@ -8,7 +8,7 @@ use crate::accounting::Call;
 use crate::autoscaling;
 use crate::context::Context;
 use crate::limits::INSTANCE_COST_PER_BYTE;
-use crate::names::InstanceName;
+use crate::names::{HBASE_NAMESPACE, InstanceName};
 use crate::pb::admin;
 use crate::status::{invalid, status};
 use bytes::Bytes;
@@ -22,9 +22,6 @@ pub(crate) const DEFAULT_CLUSTER: &str = "stele";
 
 /// The app profile that every instance has.
 pub(crate) const DEFAULT_APP_PROFILE: &str = "default";
-
-/// The namespace of HBase's own tables, which is no instance.
-const HBASE_NAMESPACE: &str = "hbase";
 
 /// Stands for all instances in place of an instance id.
 const ANY_INSTANCE: &str = "-";
@@ -162,7 +159,7 @@ impl Context {
 
     async fn existing_record(&self, call: &Call, name: &InstanceName) -> Result<Bytes, Status> {
         let bytes = self.admin.namespace(&name.instance).await.map_err(status)?;
-        let bytes = bytes.filter(|_| name.instance != HBASE_NAMESPACE);
+        let bytes = bytes.filter(|_| !name.is_reserved());
         let bytes = bytes.ok_or_else(|| name.not_found())?;
         call.charge(bytes.len() * INSTANCE_COST_PER_BYTE)?;
         Ok(bytes)

@@ -30,6 +30,9 @@ pub(crate) async fn create_instance(
     let mut instance = request.instance.clone().unwrap_or_default();
     instance.name.clear();
     instance.create_time = Some(context.timestamp());
+    if name.is_reserved() {
+        return Err(invalid(format!("instance id {:?} is reserved", request.instance_id)));
+    }
     let data = InstanceData {
         instance: Some(instance),
         clusters: cluster_records(request.clusters.clone())?,
@@ -144,6 +147,7 @@ pub(crate) async fn delete_instance(
     request: admin::DeleteInstanceRequest,
 ) -> Result<(), Status> {
     let name = InstanceName::parse(&request.name)?;
+    name.check_not_reserved()?;
     let (admin, instance) = (context.admin.clone(), name.instance.clone());
     let write = async move { admin.delete_namespace(&instance, false).await };
     let turn = context.instance_turn().await;

@@ -9,6 +9,9 @@ use std::fmt;
 use stele_types::TableName;
 use tonic::Status;
 
+/// The namespace of HBase's own tables, which is no instance.
+pub(crate) const HBASE_NAMESPACE: &str = "hbase";
+
 /// The pattern the emulator reports for instance names. Clients compare its text.
 const INSTANCE_PATTERN: &str = r"^projects/[a-z][a-z0-9\\-]+[a-z0-9]/instances/[a-z][a-z0-9\\-]+[a-z0-9]$";
 
@@ -46,6 +49,19 @@ impl InstanceName {
             return Ok(());
         }
         Err(malformed_instance(&self.to_string()))
+    }
+
+    /// Whether it names the namespace of HBase's own tables. The record of that has the identity of the cluster.
+    pub fn is_reserved(&self) -> bool {
+        self.instance == HBASE_NAMESPACE
+    }
+
+    /// Refuses to make a table in, or to delete, an instance that cannot be seen either.
+    pub fn check_not_reserved(&self) -> Result<(), Status> {
+        match self.is_reserved() {
+            true => Err(self.not_found()),
+            false => Ok(()),
+        }
     }
 
     /// The full name of one of its tables.

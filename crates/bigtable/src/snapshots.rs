@@ -84,6 +84,7 @@ pub(crate) async fn restore_snapshot(
     let restored = match request.in_place {
         true => context.admin.restore_snapshot(&name, &table.name).await,
         false => {
+            table.instance.check_not_reserved()?;
             check_table_id(&table.name.table)?;
             context.admin.clone_snapshot(&name, &table.name, None).await
         }

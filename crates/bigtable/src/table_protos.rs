@@ -35,6 +35,7 @@ const UNIMPLEMENTED_FIELDS: [&str; 4] = [
 /// A table to be created.
 pub(crate) fn new_table(instance: &InstanceName, request: admin::CreateTableRequest) -> Result<NewTable, Status> {
     check_resource_id("instance", &instance.instance)?;
+    instance.check_not_reserved()?;
     check_table_id(&request.table_id)?;
     let table = request.table.unwrap_or_default();
     refuse_unimplemented(&table)?;

@@ -131,6 +131,7 @@ pub(crate) async fn undelete_table(
     request: admin::UndeleteTableRequest,
 ) -> Result<Operation, Status> {
     let table = TableResource::parse(&request.name)?;
+    table.instance.check_not_reserved()?;
     let start_time = Some(context.timestamp());
     let made = context.admin.undelete_table(&table.name).await;
     let schema = made.map_err(|error| match error.kind {

@@ -370,3 +370,33 @@ async fn refusals_quote_long_names_in_part() {
         assert!(status.message().len() < 4_000, "{} bytes", status.message().len());
     }
 }
+
+/// Its record has the identity of the cluster, for clients of HBase.
+#[tokio::test]
+async fn the_namespace_of_hbase_is_no_instance_that_can_be_filled_or_deleted() {
+    let harness = Harness::new();
+    let parent = "projects/p/instances/hbase";
+    let (mut instances, mut tables) = (harness.instances(), harness.tables());
+    let made = instances.create_instance(instance_request("hbase", &["c1"])).await;
+    assert_eq!(code(made), Code::InvalidArgument);
+    let create = admin::CreateTableRequest {
+        parent: parent.into(),
+        ..table_request("t")
+    };
+    assert_eq!(code(tables.create_table(create).await), Code::NotFound);
+    let undelete = admin::UndeleteTableRequest {
+        name: format!("{parent}/tables/t"),
+    };
+    assert_eq!(code(tables.undelete_table(undelete).await), Code::NotFound);
+    let restore = admin::RestoreTableRequest {
+        parent: parent.into(),
+        table_id: "t".into(),
+        source: None,
+    };
+    assert_eq!(code(tables.restore_table(restore).await), Code::NotFound);
+    harness.fake.set_namespace("hbase", Vec::new());
+    let delete = admin::DeleteInstanceRequest { name: parent.into() };
+    assert_eq!(code(instances.delete_instance(delete).await), Code::NotFound);
+    let left = stele_client::TableAdmin::namespace(&*harness.fake, "hbase").await;
+    assert!(left.unwrap().is_some());
+}
