@@ -19,6 +19,7 @@ mod input;
 mod opening;
 mod output;
 mod progress;
+mod refusing;
 
 use crate::call::{Call, Client, Reply, failed};
 use crate::failure::{Failure, Outcome};
@@ -33,7 +34,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use input::{Arrived, Input};
-use opening::{Answer, Opened, Opening};
+use opening::{Opened, Opening};
 use output::Output;
 use progress::Progress;
 use std::future::{Future, poll_fn};
@@ -114,7 +115,11 @@ impl HBaseFrontEnd {
         };
         let shared = match self.shared_of(user.as_deref(), token) {
             Ok(shared) => shared,
-            Err(failure) => return opening::answer(&mut socket, &shared, Answer::Failed(failure)).await,
+            Err(failure) => {
+                tracing::debug!(class = failure.class, message = %failure.message, "a caller was refused");
+                let env = &shared.env;
+                return Box::pin(refusing::refuse(&mut socket, &mut input, env, &failure, drain)).await;
+            }
         };
         let mut connection = Connection {
             socket,

@@ -106,7 +106,7 @@ impl HBaseFrontEnd {
         }
     }
 
-    /// The state for the calls of a connection whose header names this user and has this token. The error is for the whole connection.
+    /// The state for the calls of a connection whose header names this user and has this token. The error is for all of its calls.
     pub(crate) fn shared_of(&self, user: Option<&str>, token: Option<String>) -> Outcome<Arc<Shared>> {
         let Some(access) = &self.access else {
             return Ok(Arc::clone(&self.shared));

@@ -45,6 +45,8 @@ pub(super) struct Input {
     skipping: usize,
     /// Bytes that the socket has given.
     taken: u64,
+    /// Bytes of a frame that is received.
+    frame_bytes_max: usize,
 }
 
 impl Input {
@@ -55,7 +57,13 @@ impl Input {
             reserved: None,
             skipping: 0,
             taken: 0,
+            frame_bytes_max: REQUEST_FRAME_BYTES_MAX,
         }
+    }
+
+    /// Refuses and skips requests that take more than the memory of a connection, from now on.
+    pub fn take_small_frames_only(&mut self) {
+        self.frame_bytes_max = SMALL_FRAME_BYTES;
     }
 
     /// Bytes that the socket has given since the connection began.
@@ -115,7 +123,7 @@ impl Input {
 
     /// Bytes of the longest frame that is received: of any request, and of those that memory is there for.
     fn limit(&self) -> usize {
-        REQUEST_FRAME_BYTES_MAX.min(self.requests.limit())
+        self.frame_bytes_max.min(self.requests.limit())
     }
 
     /// Reserves the next piece of a large frame, once the last one is full. Whether there was memory.

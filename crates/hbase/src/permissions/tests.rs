@@ -17,6 +17,7 @@ use stele_wire::messages::{
     MASTER_SERVICE, MultiRequest, MutateRequest, MutationProto, MutationType, NameBytesPair, RegionAction, Scan,
     ScanRequest, ScanResponse, UserInformation,
 };
+use tokio::io::AsyncReadExt;
 
 /// The names of methods in the arms of a match over byte strings.
 fn arms(source: &str) -> impl Iterator<Item = &str> {
@@ -119,15 +120,43 @@ const SERVICES: [(Service, &str); 4] = [
 ];
 
 #[tokio::test]
-async fn nobody_gets_a_connection() {
+async fn nobody_gets_an_answer() {
     let setting = secured(false);
     for (_, service) in SERVICES {
         for user in [None, Some("root"), Some("alice")] {
             let mut client = setting.connect(service, None, user).await;
-            let refused = client.response().await;
+            let refused = client.call("Get", &get(&setting.model)).await;
+            assert_eq!(refused.header.call_id, Some(1));
             assert_eq!(failure(&refused), exception::ACCESS_DENIED, "{service} {user:?}");
         }
     }
+}
+
+/// A refused caller has a connection for some calls, without memory of large requests.
+#[tokio::test(start_paused = true)]
+async fn the_connection_of_a_refused_caller_has_an_end() {
+    let setting = secured(false);
+    let mut client = setting.connect(CLIENT_SERVICE, None, None).await;
+    let large = GetRequest {
+        get: Get {
+            row: vec![7; 1 << 20].into(),
+            ..Get::default()
+        },
+        ..get(&setting.model)
+    };
+    for call in 1..=100 {
+        let refused = match call % 50 {
+            0 => client.call("Get", &large).await,
+            _ => client.call("Get", &get(&setting.model)).await,
+        };
+        assert_eq!(refused.header.call_id, Some(call));
+        assert_eq!(failure(&refused), exception::ACCESS_DENIED);
+        assert_eq!(setting.front_end.shared.requests.used(), 0);
+    }
+    assert_eq!(client.socket.read(&mut [0; 8]).await.unwrap(), 0, "that was enough");
+    let mut idle = setting.connect(CLIENT_SERVICE, None, None).await;
+    assert_eq!(idle.socket.read(&mut [0; 8]).await.unwrap(), 0, "closed after a while");
+    assert_eq!(setting.model.schemas.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
@@ -141,7 +170,10 @@ async fn stated_users_are_callers_only_if_they_are_trusted_and_never_superusers(
     let mut root = setting.connect(CLIENT_SERVICE, None, Some("root")).await;
     assert_eq!(setting.outcome(&mut root, "Get", &get).await, exception::ACCESS_DENIED);
     let mut nameless = setting.connect(CLIENT_SERVICE, None, None).await;
-    assert_eq!(failure(&nameless.response().await), exception::ACCESS_DENIED);
+    assert_eq!(
+        setting.outcome(&mut nameless, "Get", &get).await,
+        exception::ACCESS_DENIED
+    );
 }
 
 /// A cursor names the row that a scan has reached, also if it has no cell that the caller may see.
@@ -323,7 +355,7 @@ async fn a_token_counts_while_the_connection_lasts() {
     let mut client = connect(format!("Bearer {}", alice.token)).await;
     assert_eq!(setting.outcome(&mut client, "Get", &get).await, "");
     for other in ["Bearer stele_x_y", "Basic YTpi", "Bearer a.b.c", ""] {
-        let refused = connect(other.to_owned()).await.response().await;
+        let refused = connect(other.to_owned()).await.call("Get", &get).await;
         assert_eq!(failure(&refused), exception::ACCESS_DENIED, "{other}");
     }
     access.set_tokens(Tokens::default());
