@@ -316,6 +316,7 @@ async fn take_snapshots(
             name: name.clone(),
             table,
             flush: true,
+            only_of_name: false,
             expires_micros: None,
             front_end_data: Vec::new(),
         };

@@ -63,6 +63,7 @@ pub(crate) async fn create_backup(
         name: snapshot_name(&name),
         table: table.name.clone(),
         flush: true,
+        only_of_name: false,
         expires_micros: Some(expires),
         front_end_data: data.encode_to_vec(),
     };

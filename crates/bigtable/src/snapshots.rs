@@ -26,6 +26,7 @@ pub(crate) async fn create_snapshot(
         name: SnapshotName::new(table.name.namespace.clone(), request.snapshot),
         table: table.name.clone(),
         flush: true,
+        only_of_name: false,
         expires_micros: expiry(context.env.wall_micros(), request.ttl_seconds)?,
         front_end_data: Vec::new(),
     };

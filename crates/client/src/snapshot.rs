@@ -43,6 +43,9 @@ pub struct NewSnapshot {
     pub table: TableName,
     /// Whether memtables are flushed first. Without, the snapshot has only rows that are in files.
     pub flush: bool,
+    /// Whether it is refused also when a snapshot of another namespace has its name.
+    #[serde(default)]
+    pub only_of_name: bool,
     /// Wall-clock microseconds from which on the server deletes it; `None` for never.
     pub expires_micros: Option<i64>,
     /// Data that the front end gets back verbatim, at most 64 KiB.

@@ -78,6 +78,7 @@ impl Master {
             name: SnapshotName::new(schema.name.namespace.clone(), name),
             table: schema.name.clone(),
             flush: true,
+            only_of_name: false,
             expires_micros: Some(self.env.wall_micros().saturating_add(policy.retention_micros)),
             front_end_data: Vec::new(),
         };

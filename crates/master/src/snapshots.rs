@@ -13,7 +13,7 @@ use crate::error::from_catalog;
 use crate::master::Master;
 use crate::replacement::Replacement;
 use crate::schema::{check_finished, check_table_name, check_unprotected};
-use rules::{check_expiry, check_new_name, check_place};
+use rules::{check_expiry, check_new_name, check_only, check_place};
 use std::sync::Arc;
 use stele_catalog::{CatalogError, CatalogView, SnapshotEntry};
 use stele_client::{
@@ -131,6 +131,9 @@ impl Master {
     pub(crate) async fn create_snapshot_locked(&self, new: NewSnapshot) -> ServiceResult<Arc<SnapshotInfo>> {
         self.find_out_snapshot().await.map_err(from_catalog)?;
         self.check_new(&new.name, &new.front_end_data, new.expires_micros)?;
+        if new.only_of_name {
+            check_only(&self.catalog.view(), &new.name.name)?;
+        }
         // A tablet with a replacement of unknown outcome might take writes in its successors already.
         self.replacements.decide_for(&new.table).await?;
         let table = self.entry(&new.table)?;

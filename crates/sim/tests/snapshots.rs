@@ -82,6 +82,7 @@ async fn take(node: &Node) {
         name: name(),
         table: table(),
         flush: true,
+        only_of_name: false,
         expires_micros: None,
         front_end_data: Vec::new(),
     };

@@ -241,6 +241,7 @@ fn new_snapshot() -> NewSnapshot {
         name: name(),
         table: table(),
         flush: false,
+        only_of_name: false,
         expires_micros: None,
         front_end_data: Vec::new(),
     }

@@ -106,6 +106,7 @@ async fn the_same_root_gets_a_table_under_another_name() {
         name: name.clone(),
         table: table("u"),
         flush: true,
+        only_of_name: false,
         expires_micros: None,
         front_end_data: Vec::new(),
     };
@@ -174,6 +175,7 @@ async fn common_files_of_tables_are_copied_once() {
         name: SnapshotName::new("space", "s"),
         table: table("t"),
         flush: true,
+        only_of_name: false,
         expires_micros: None,
         front_end_data: Vec::new(),
     };

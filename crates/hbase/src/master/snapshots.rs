@@ -84,7 +84,7 @@ pub(super) async fn take_snapshot(shared: &Shared, mut wanted: SnapshotDescripti
     if text == region::META_TABLE {
         return Err(creation("Can't snapshot hbase:meta"));
     }
-    // A name is one for all namespaces.
+    // A name is one for all namespaces. The master looks again: the caller may not see all, and another server may take one meanwhile.
     let all = shared.admin.list_snapshots(None).await?;
     if all.iter().any(|snapshot| snapshot.name.name == wanted.name) {
         return Err(exists(&wanted.name));
@@ -111,6 +111,7 @@ pub(super) async fn take_snapshot(shared: &Shared, mut wanted: SnapshotDescripti
         name: SnapshotName::new(table.namespace.clone(), wanted.name.clone()),
         table,
         flush: kind != SnapshotType::SkipFlush,
+        only_of_name: true,
         expires_micros,
         front_end_data: wanted.encode_to_vec(),
     };

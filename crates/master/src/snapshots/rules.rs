@@ -21,6 +21,18 @@ pub(super) fn check_new_name(name: &SnapshotName, front_end_data: &[u8]) -> Serv
     Ok(())
 }
 
+/// Refuses a name that a snapshot of a client has in any namespace.
+pub(super) fn check_only(view: &CatalogView, name: &str) -> ServiceResult<()> {
+    let mut of_clients = view.snapshots.values().filter(|entry| entry.kept.is_none());
+    match of_clients.any(|entry| entry.name.1 == name) {
+        true => {
+            let message = format!("there is a snapshot {name}, perhaps in another namespace");
+            Err(ServiceError::new(ErrorKind::AlreadyExists, message))
+        }
+        false => Ok(()),
+    }
+}
+
 /// Refuses another snapshot where there is no place. A namespace may have as many snapshots as places are left, so none takes the
 /// last ones from the others. In any case it may have its part of all places: all of them if there is no other namespace.
 pub(crate) fn check_place(view: &CatalogView, namespace: &str) -> ServiceResult<()> {

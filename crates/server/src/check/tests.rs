@@ -167,6 +167,7 @@ pub async fn folder_with_snapshot() -> Arc<MemoryStorage> {
         name: SnapshotName::new("space", "s"),
         table: table(),
         flush: true,
+        only_of_name: false,
         expires_micros: None,
         front_end_data: Vec::new(),
     };

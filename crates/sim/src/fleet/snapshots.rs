@@ -161,6 +161,7 @@ impl Keeper {
             name: SnapshotName::new(NAMESPACE, name.clone()),
             table: table_name(),
             flush: true,
+            only_of_name: false,
             expires_micros: expires,
             front_end_data: Vec::new(),
         };

@@ -28,6 +28,7 @@ fn new_snapshot(name: &SnapshotName, table: TableName) -> NewSnapshot {
         name: name.clone(),
         table,
         flush: true,
+        only_of_name: false,
         expires_micros: None,
         front_end_data: Vec::new(),
     }

@@ -125,6 +125,7 @@ async fn an_unfinished_table_is_made_again_and_not_changed() {
         name: SnapshotName::new("space", "s"),
         table: table("t"),
         flush: true,
+        only_of_name: false,
         expires_micros: None,
         front_end_data: Vec::new(),
     };

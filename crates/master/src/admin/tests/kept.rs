@@ -82,6 +82,7 @@ async fn what_is_kept_is_given_up_only_when_its_namespace_is_made_again() {
         name: SnapshotName::new("m", "s"),
         table: other,
         flush: true,
+        only_of_name: false,
         expires_micros: None,
         front_end_data: Vec::new(),
     };

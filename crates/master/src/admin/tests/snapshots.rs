@@ -7,6 +7,7 @@ fn new_snapshot(name: &str) -> NewSnapshot {
         name: SnapshotName::new("n", name),
         table: TableName::new("n", "t"),
         flush: true,
+        only_of_name: false,
         expires_micros: None,
         front_end_data: Vec::new(),
     }
@@ -95,6 +96,23 @@ async fn a_snapshot_is_taken_once_the_catalog_names_it() {
     coord.fails.store(false, Ordering::Relaxed);
     master.settle().await;
     assert!(tablets.taking.lock().is_empty());
+}
+
+#[tokio::test]
+async fn a_snapshot_may_ask_to_be_the_only_one_of_its_name() {
+    let (_, _, master) = with_table(false).await;
+    let other = TableName::new("m", "t");
+    master.create_table(new_table(&other)).await.unwrap();
+    let of_other = |only_of_name| NewSnapshot {
+        name: SnapshotName::new("m", "s"),
+        table: TableName::new("m", "t"),
+        only_of_name,
+        ..new_snapshot("s")
+    };
+    master.create_snapshot(new_snapshot("s")).await.unwrap();
+    let refused = master.create_snapshot(of_other(true)).await;
+    assert_eq!(kind(refused), ErrorKind::AlreadyExists);
+    master.create_snapshot(of_other(false)).await.unwrap();
 }
 
 #[tokio::test]

@@ -117,6 +117,7 @@ pub(super) async fn single() -> Single {
         name: snapshot(),
         table: table(),
         flush: true,
+        only_of_name: false,
         expires_micros: None,
         front_end_data: Vec::new(),
     };
