@@ -1,4 +1,6 @@
-//! Measures the cost of a Get beyond that of its frames: Stele beside a server that sends one prepared response.
+//! Measures the cost of a Get beyond that of its frames.
+//!
+//! The rival is an echo: a server that sends one prepared response.
 //!
 //! `cargo run --release -p stele-bench --example hbase_get_cost -- [--stele PROGRAM]`
 //!

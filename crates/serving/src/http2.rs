@@ -46,7 +46,7 @@ pub trait Http2Service: Clone + Send + 'static {
 }
 
 /// Bytes of a response that the transport queues before it asks for more. It queues them even while the socket takes nothing, for each
-/// stream of the connection. With the piece that goes beyond it a stream costs two pieces.
+/// stream of the connection. The last piece may exceed it, so a stream costs two pieces.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 
 /// How long a connection starts and continues requests before the other tasks of its event loop have a turn. One request may take

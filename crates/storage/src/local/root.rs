@@ -13,7 +13,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The mode of a new root: neither the group of the server's user nor others may enter it, whatever the umask is.
+/// The mode of a new root: neither the group of the server's user nor others may enter it, under any umask.
 const OWNER_ONLY: u32 = 0o700;
 
 /// An open data root. While it lives, the lock is held.
