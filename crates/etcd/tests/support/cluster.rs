@@ -2,7 +2,9 @@
 //!
 //! They are processes on free ports of the loopback address.
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -28,10 +30,17 @@ struct Member {
     log: PathBuf,
 }
 
-/// An address of this machine with a free port.
+/// An address of this machine with a free port, which no test has had. The system may give a port again as soon as it is closed, and
+/// members of other tests may not listen yet.
 pub fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        if GIVEN.lock().insert(address.port()) {
+            return address.to_string();
+        }
+    }
 }
 
 impl Cluster {
