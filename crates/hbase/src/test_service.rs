@@ -28,6 +28,9 @@ use tokio::sync::Semaphore;
 /// Family, token and cells of a source of a bulk load.
 pub(crate) type LoadedSource = (FamilyId, Option<RequestToken>, Vec<(Bytes, Mutation)>);
 
+/// The error of a change, if it is to fail, and the schema that the table has then, if it is another one.
+pub(crate) type ChangeOutcome = (Option<ErrorKind>, Option<Arc<TableSchema>>);
+
 /// A table with families `info` and `table`, in tablets that begin at given rows.
 pub(crate) struct Model {
     pub schema: Arc<TableSchema>,
@@ -69,8 +72,8 @@ pub(crate) struct Model {
     pub updates: Mutex<Vec<TableUpdate>>,
     /// Other administrative changes.
     pub changes: Mutex<Vec<String>>,
-    /// The errors of the next changes and updates; `None` for one that succeeds. After each the table has the schema, if one is given.
-    pub outcomes: Mutex<VecDeque<(Option<ErrorKind>, Option<Arc<TableSchema>>)>>,
+    /// Of the next changes and updates; those after them succeed.
+    pub outcomes: Mutex<VecDeque<ChangeOutcome>>,
     /// The schema of the table, if it is no longer the first.
     pub newer: Mutex<Option<Arc<TableSchema>>>,
     /// The other servers of its cluster.
