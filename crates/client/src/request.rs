@@ -294,9 +294,10 @@ pub struct TableGroups {
 /// A change of a table's own settings; `None` leaves one as it is.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TableUpdate {
-    /// The version of the schema that the caller has read: `Aborted` when it has another one. `None` changes any.
+    /// The table that the caller has read, and the version of its schema then. Any other is `Aborted`, also a table that was made
+    /// again by the same name. `None` changes any.
     #[serde(default)]
-    pub former: Option<u64>,
+    pub former: Option<(TableId, u64)>,
     /// Whether dropping is refused.
     pub deletion_protection: Option<bool>,
     /// Whether rows are read and written.

@@ -98,10 +98,11 @@ pub fn change_families(schema: &TableSchema, changes: Vec<FamilyChange>) -> Serv
 
 /// The schema after a change of the table's own settings, or why it cannot be made.
 pub fn change_table(schema: &TableSchema, update: TableUpdate) -> ServiceResult<TableSchema> {
-    if let Some(former) = update.former.filter(|former| *former != schema.version) {
+    let read = (schema.id, schema.version);
+    if let Some((id, version)) = update.former.filter(|former| *former != read) {
         let message = format!(
-            "table {} has changed: its schema has version {}, not {former}",
-            schema.name, schema.version
+            "table {} has changed: it is table {} with version {} of its schema, not {id} with {version}",
+            schema.name, schema.id, schema.version
         );
         return Err(ServiceError::new(ErrorKind::Aborted, message));
     }
@@ -322,9 +323,15 @@ mod tests {
             enabled: Some(false),
             ..TableUpdate::default()
         };
-        let next = change_table(&schema, update(Some(schema.version))).unwrap();
-        let refused = change_table(&next, update(Some(schema.version))).unwrap_err();
-        assert_eq!(refused.kind, ErrorKind::Aborted);
+        let read = (schema.id, schema.version);
+        let next = change_table(&schema, update(Some(read))).unwrap();
+        // Another table of the name may have a schema of the same version.
+        let made_again = TableSchema::new(TableId(2), schema.name.clone());
+        assert_eq!(made_again.version, schema.version);
+        for other in [&next, &made_again] {
+            let refused = change_table(other, update(Some(read))).unwrap_err();
+            assert_eq!(refused.kind, ErrorKind::Aborted);
+        }
         assert_eq!(change_table(&next, update(None)).unwrap().version, next.version + 1);
     }
 

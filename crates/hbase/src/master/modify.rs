@@ -13,7 +13,7 @@ use crate::names;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_client::{ChangeAttempts, FamilyChange, NewFamily, ServiceError, TableUpdate};
-use stele_types::{ErrorKind, Family, TableName, TableSchema};
+use stele_types::{ErrorKind, Family, TableId, TableName, TableSchema};
 use stele_wire::exception;
 use stele_wire::messages::{
     self, DeleteColumnRequest, FamilyRequest, GetSchemaAlterStatusResponse, ModifyTableRequest, OneTable,
@@ -150,6 +150,7 @@ impl From<Failure> for Refused {
 struct Steps<'a> {
     shared: &'a Shared,
     table: &'a TableName,
+    id: TableId,
     /// The version of the schema, unless others change it: each step makes one.
     version: u64,
 }
@@ -179,7 +180,7 @@ impl Steps<'_> {
     /// The last step. The descriptor replaces the one that it was made of, and no other.
     async fn update_table(self, descriptor: Vec<u8>, update: TableUpdate) -> Result<(), Refused> {
         let update = TableUpdate {
-            former: Some(self.version),
+            former: Some((self.id, self.version)),
             front_end_data: Some(descriptor.clone()),
             ..update
         };
@@ -236,6 +237,7 @@ async fn replace(
     let mut steps = Steps {
         shared,
         table: &schema.name,
+        id: schema.id,
         version: schema.version,
     };
     steps.move_to_groups(&kept, &of_kept).await?;

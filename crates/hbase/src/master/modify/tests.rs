@@ -70,8 +70,9 @@ async fn a_descriptor_that_another_server_stored_is_not_lost() {
     message::<ProcedureResponse>(&client.call("AddColumn", &request("x")).await);
     assert_eq!(*model.changes.lock(), ["create x"]);
     let updates = model.updates.lock();
-    let former: Vec<Option<u64>> = updates.iter().map(|update| update.former).collect();
-    assert_eq!(former, [Some(added.version), Some(overtaken.version)]);
+    let former: Vec<_> = updates.iter().map(|update| update.former).collect();
+    let read = [&added, &overtaken].map(|schema| Some((schema.id, schema.version)));
+    assert_eq!(former, read);
     let stored = updates[1].front_end_data.as_deref().expect("a descriptor");
     let stored = messages::TableSchema::decode(stored).expect("a descriptor");
     assert!(stored.attributes.iter().any(|pair| pair.first == "other"));
