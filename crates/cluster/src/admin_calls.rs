@@ -159,7 +159,7 @@ impl AdminCall {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stele_types::Durability;
+    use stele_types::{Durability, TableId};
 
     #[test]
     fn absent_and_removed_are_told_apart() {
@@ -191,6 +191,42 @@ mod tests {
                 other => unreachable!("another change: {other:?}"),
             }
         }
+    }
+
+    /// A server of an earlier version sends calls without fields that it does not know.
+    #[test]
+    fn a_call_without_newer_fields_is_read() {
+        let update = TableUpdate {
+            former: Some((TableId(7), 3)),
+            enabled: Some(false),
+            ..TableUpdate::default()
+        };
+        let update = AdminCall::UpdateTable(TableName::new("n", "t"), Box::new(update));
+        match without("/UpdateTable/1", "former", &update) {
+            AdminCall::UpdateTable(_, update) => assert_eq!((update.former, update.enabled), (None, Some(false))),
+            other => unreachable!("another call: {other:?}"),
+        }
+        let new = NewSnapshot {
+            name: SnapshotName::new("n", "s"),
+            table: TableName::new("n", "t"),
+            flush: true,
+            only_of_name: true,
+            expires_micros: None,
+            front_end_data: Vec::new(),
+        };
+        match without("/CreateSnapshot", "only_of_name", &AdminCall::CreateSnapshot(new)) {
+            AdminCall::CreateSnapshot(new) => assert_eq!((new.flush, new.only_of_name), (true, false)),
+            other => unreachable!("another call: {other:?}"),
+        }
+    }
+
+    /// A call as a server sends it that does not know a field.
+    fn without(place: &str, field: &str, call: &AdminCall) -> AdminCall {
+        let mut message = serde_json::to_value(call).expect("encoded");
+        let fields = message.pointer_mut(place).and_then(serde_json::Value::as_object_mut);
+        let removed = fields.expect("an object").remove(field);
+        assert!(removed.is_some_and(|value| !value.is_null()), "the field is sent");
+        codec::decode(message.to_string().as_bytes()).expect("decoded")
     }
 
     #[test]
