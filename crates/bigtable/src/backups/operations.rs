@@ -13,7 +13,7 @@ use crate::pb::admin;
 use crate::pb::longrunning::Operation;
 use crate::status::status;
 use crate::table_protos::{shown_bytes, table_proto};
-use stele_client::{SnapshotInfo, SnapshotUpdate, TableUpdate};
+use stele_client::{ChangeAttempts, SnapshotInfo, SnapshotUpdate, TableUpdate};
 use stele_types::TableSchema;
 use tonic::Status;
 
@@ -214,7 +214,7 @@ pub(crate) async fn delete(context: &Context, call: &Call, name: &str) -> Result
     if find(context, call, name).await?.is_none() {
         return Ok(false);
     }
-    let Some((resource, _)) = parse(name) else {
+    let Some((resource, number)) = parse(name) else {
         return Ok(false);
     };
     if let Ok(backup) = BackupName::parse(resource) {
@@ -231,16 +231,30 @@ pub(crate) async fn delete(context: &Context, call: &Call, name: &str) -> Result
             .map_err(status)?;
         return Ok(true);
     }
-    let table = TableResource::parse(resource)?;
-    let schema = context.schema(&table)?;
-    let restored = TableData::of(&schema.front_end_data).restored;
-    if let Some(mut from) = restored {
+    forget_restore(context, &TableResource::parse(resource)?, number).await?;
+    Ok(true)
+}
+
+/// Forgets the operations of a restored table, of which one has this number. The data of the table has fields of other front
+/// ends, so only the data that was read is replaced.
+async fn forget_restore(context: &Context, table: &TableResource, number: u64) -> Result<(), Status> {
+    let mut attempts = ChangeAttempts::default();
+    loop {
+        let schema = context.schema(table)?;
+        let restored = TableData::of(&schema.front_end_data).restored;
+        let is_named = |from: &RestoredFrom| (from.operation ^ number) & !OPTIMIZES == 0;
+        let Some(mut from) = restored.filter(|from| from.operation != 0 && is_named(from)) else {
+            return Ok(());
+        };
         from.operation = 0;
         let update = TableUpdate {
+            former: Some((schema.id, schema.version)),
             front_end_data: Some(TableData::with_restored(&schema.front_end_data, from)),
             ..TableUpdate::default()
         };
-        context.admin.update_table(&table.name, update).await.map_err(status)?;
+        match context.admin.update_table(&table.name, update).await {
+            Ok(_) => return Ok(()),
+            Err(error) => attempts.again(&context.env, error).await.map_err(status)?,
+        }
     }
-    Ok(true)
 }

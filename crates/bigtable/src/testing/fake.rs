@@ -42,6 +42,8 @@ struct State {
     namespaces: BTreeMap<String, Option<Bytes>>,
     /// Returned by the next data call.
     failure: Option<ServiceError>,
+    /// The data that the next table that is updated gets before.
+    overtaking: Option<Vec<u8>>,
     snapshots: BTreeMap<SnapshotName, Arc<SnapshotInfo>>,
     /// Tables that were deleted, by name.
     deleted: BTreeMap<TableName, FakeTable>,
@@ -91,6 +93,11 @@ impl Fake {
         let table = state.tables.get_mut(table).unwrap();
         let families = Arc::make_mut(&mut table.schema).families.values_mut();
         families.for_each(|family| family.deletes.keep = KeepDeleted::Yes);
+    }
+
+    /// Replaces the data of the next table that is updated, before that, as another server would.
+    pub fn overtake_next(&self, front_end_data: Vec<u8>) {
+        self.state.lock().overtaking = Some(front_end_data);
     }
 
     fn with_table<T>(&self, name: &TableName, f: impl FnOnce(&mut FakeTable) -> ServiceResult<T>) -> ServiceResult<T> {
@@ -467,7 +474,16 @@ impl TableAdmin for Fake {
     }
 
     async fn update_table(&self, name: &TableName, update: TableUpdate) -> ServiceResult<Arc<TableSchema>> {
+        let overtaking = self.state.lock().overtaking.take();
         self.with_table(name, |table| {
+            if let Some(data) = overtaking {
+                let schema = Arc::make_mut(&mut table.schema);
+                (schema.version, schema.front_end_data) = (schema.version + 1, data);
+            }
+            let now = (table.schema.id, table.schema.version);
+            if update.former.is_some_and(|former| former != now) {
+                return Err(ServiceError::new(ErrorKind::Aborted, "the table has changed"));
+            }
             let mut schema = TableSchema::clone(&table.schema);
             schema.deletion_protection = update.deletion_protection.unwrap_or(schema.deletion_protection);
             schema.enabled = update.enabled.unwrap_or(schema.enabled);

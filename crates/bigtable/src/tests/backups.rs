@@ -307,3 +307,29 @@ async fn operations_are_found_after_a_restart() {
     let shown = harness.tables().get_backup(get(BACKUP)).await;
     assert_eq!(shown.unwrap().into_inner().name, BACKUP, "the backup itself stays");
 }
+
+/// The HBase front end keeps its descriptor in the same bytes.
+#[tokio::test]
+async fn an_operation_is_forgotten_without_a_loss_of_what_another_server_wrote_meanwhile() {
+    let (harness, _) = with_backup().await;
+    let restore = admin::RestoreTableRequest {
+        parent: INSTANCE.to_owned(),
+        table_id: "r".to_owned(),
+        source: Some(Source::Backup(BACKUP.to_owned())),
+    };
+    let restored = harness.tables().restore_table(restore).await.unwrap().into_inner();
+    let data = || {
+        let name = stele_types::TableName::new("i", "r");
+        let schema = stele_client::TableService::schema(&*harness.fake, &name);
+        schema.unwrap().front_end_data.clone()
+    };
+    let descriptor = b"\x12\x02ab";
+    harness.fake.overtake_next([descriptor, &data()[..]].concat());
+    let mut operations = harness.restarted().operations();
+    let delete = || longrunning::DeleteOperationRequest {
+        name: restored.name.clone(),
+    };
+    operations.delete_operation(delete()).await.unwrap();
+    assert!(data().starts_with(descriptor), "it stays");
+    assert_eq!(code(operations.delete_operation(delete()).await), Code::NotFound);
+}
