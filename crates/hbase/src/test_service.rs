@@ -42,7 +42,7 @@ pub(crate) struct Model {
     pub batch_rows: AtomicUsize,
     /// How often a row in memory was read.
     pub reads: AtomicUsize,
-    /// Held by a write while it waits for its permit, and by a load; a snapshot ends when it has had it.
+    /// Held by a write while it waits for its permit, and by a load; a snapshot and its deletion end when they have had it.
     pub latch: Arc<futures::lock::Mutex<()>>,
     /// Permits of writes.
     pub writes: Semaphore,
@@ -496,6 +496,7 @@ impl TableAdmin for Model {
         self.named
             .lock()
             .push(format!("delete {}/{}", name.namespace, name.name));
+        let _latch = self.latch.lock().await;
         Ok(())
     }
 

@@ -2,12 +2,15 @@
 //!
 //! There are two, for old clients: the flush of a table, and the snapshot of an enabled one.
 
+use super::changes::changed;
 use super::{snapshots, tables};
 use crate::call::{Call, Reply};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
 use crate::names;
+use crate::procedures::Nonce;
 use bytes::Bytes;
+use std::sync::Arc;
 use stele_wire::exception;
 use stele_wire::messages::{
     ExecProcedureRequest, ExecProcedureResponse, OneBool, ProcedureDescription, SnapshotDescription, SnapshotType,
@@ -28,14 +31,16 @@ const FAMILIES: &str = "family";
 /// Milliseconds that a client waits at most for a procedure that has ended.
 const TIMEOUT_MS: i64 = 60_000;
 
+/// These calls have none.
+const NO_NONCE: Nonce = (None, None);
+
 /// Serves `ExecProcedure` and `ExecProcedureWithRet`.
-pub(super) async fn execute(shared: &Shared, call: &Call) -> Outcome<Reply> {
+pub(super) async fn execute(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     match procedure(call)? {
         Procedure::Flush { table, families } => tables::flush_now(shared, &table, &families).await?,
         Procedure::Snapshot(wanted) => {
-            let _turn = shared.changes.lock().await;
-            let taken = snapshots::take_snapshot(shared, wanted).await;
-            taken.map_err(Failure::of_change)?;
+            let work = move |shared: Arc<Shared>| async move { snapshots::take_snapshot(&shared, wanted).await };
+            changed(shared, call, NO_NONCE, work).await?;
         }
     }
     call.reply(&ExecProcedureResponse {

@@ -49,10 +49,8 @@ pub(super) async fn snapshots(shared: &Arc<Shared>, call: &Call, method: &[u8]) 
         b"Snapshot" => take(shared, call, nonce, wanted).await,
         b"IsSnapshotDone" => is_done(shared, call, &wanted).await,
         b"DeleteSnapshot" => {
-            let _turn = shared.changes.lock().await;
-            let found = find(shared, &wanted).await?.ok_or_else(|| absent(&wanted.name))?;
-            let deleted = shared.admin.delete_snapshot(&found.name).await;
-            deleted.map_err(|error| of_snapshot(&wanted.name, error).of_change())?;
+            let work = move |shared: Arc<Shared>| async move { delete(&shared, wanted).await };
+            changed(shared, call, nonce, work).await?;
             call.reply(&Empty {})
         }
         b"RestoreSnapshot" => {
@@ -122,6 +120,12 @@ pub(super) async fn take_snapshot(shared: &Shared, mut wanted: SnapshotDescripti
         ErrorKind::InvalidArgument => creation(error.message),
         _ => Failure::from(error),
     })
+}
+
+async fn delete(shared: &Shared, wanted: SnapshotDescription) -> Outcome<()> {
+    let found = find(shared, &wanted).await?.ok_or_else(|| absent(&wanted.name))?;
+    let deleted = shared.admin.delete_snapshot(&found.name).await;
+    deleted.map_err(|error| of_snapshot(&wanted.name, error))
 }
 
 async fn is_done(shared: &Shared, call: &Call, wanted: &SnapshotDescription) -> Outcome<Reply> {

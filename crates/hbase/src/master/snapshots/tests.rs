@@ -6,7 +6,9 @@ use bytes::Bytes;
 use std::sync::atomic::Ordering;
 use stele_memory::Pool;
 use stele_types::{DeleteRule, SnapshotId, TableId, TableSchema, TimeUnit};
-use stele_wire::messages::{ConnectionHeader, MASTER_SERVICE, ProcedureResponse};
+use stele_wire::messages::{
+    ConnectionHeader, ExecProcedureRequest, MASTER_SERVICE, NameStringPair, ProcedureDescription, ProcedureResponse,
+};
 
 fn snapshot(namespace: &str, expires_micros: Option<i64>, front_end_data: Vec<u8>) -> SnapshotInfo {
     let schema = TableSchema {
@@ -93,7 +95,11 @@ async fn a_name_that_another_front_end_gave_too_means_the_snapshot_of_hbase() {
         *model.snapshots.lock() = snapshots.map(of).into();
         let (mut client, _served) = client(&model, &model.front_end(&Pool::default())).await;
         message::<Empty>(&client.call("DeleteSnapshot", &request("s", None)).await);
-        let clone = client.call("RestoreSnapshot", &request("s", Some("new"))).await;
+        let restore = SnapshotRequest {
+            nonce: Some(10),
+            ..request("s", Some("new"))
+        };
+        let clone = client.call("RestoreSnapshot", &restore).await;
         message::<ProcedureResponse>(&clone);
         let named = [format!("delete {expected}"), format!("clone {expected}")];
         assert_eq!(*model.named.lock(), named);
@@ -167,4 +173,46 @@ async fn the_request_of_a_change_is_charged_until_the_change_ends_or_is_called_o
     drop(turn);
     assert_eq!(front_end.shared.requests.used(), 0);
     assert_eq!(model.snapshots_begun.load(Ordering::Relaxed), 1);
+}
+
+/// The next change must not find it half made, and it may take longer than its client waits.
+#[tokio::test]
+async fn a_change_whose_client_went_away_keeps_its_turn_to_its_end() {
+    let procedure = ExecProcedureRequest {
+        procedure: Some(ProcedureDescription {
+            signature: "online-snapshot".to_owned(),
+            instance: Some("u".to_owned()),
+            configuration: vec![NameStringPair {
+                name: "table".to_owned(),
+                value: "t".to_owned(),
+            }],
+            ..ProcedureDescription::default()
+        }),
+    };
+    for is_deletion in [false, true] {
+        let model = Model::new(&[""]);
+        *model.snapshots.lock() = vec![Arc::new(snapshot("default", None, Vec::new()))];
+        let front_end = model.front_end(&Pool::default());
+        let latch = model.latch.lock().await;
+        let (mut first, served) = client(&model, &front_end).await;
+        match is_deletion {
+            true => first.send("DeleteSnapshot", &request("s", None), &()).await,
+            false => first.send("ExecProcedure", &procedure, &()).await,
+        };
+        while model.snapshots_begun.load(Ordering::Relaxed) == 0 && model.named.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        served.abort();
+        assert!(served.await.is_err());
+        assert!(front_end.shared.changes.try_lock().is_none(), "deletion: {is_deletion}");
+        drop(latch);
+        let turn = front_end.shared.changes.lock().await;
+        drop(turn);
+        // The repetition is recognised by its nonce.
+        if is_deletion {
+            let (mut second, _served) = client(&model, &front_end).await;
+            message::<Empty>(&second.call("DeleteSnapshot", &request("s", None)).await);
+            assert_eq!(*model.named.lock(), ["delete default/s"]);
+        }
+    }
 }
