@@ -3,7 +3,8 @@
 //! HBase's clients do not read a response that is for the whole connection. They would find it closed, and connect again until their
 //! deadline. So every call gets the refusal, by its number.
 //!
-//! Bounds: a caller gets [`CALLS_MAX`] refusals, and has [`IDLE_WAIT`] for each. No memory of requests is reserved for it.
+//! Bounds: a caller gets [`CALLS_MAX`] refusals, and has [`IDLE_WAIT`] for each and [`TOTAL_WAIT`] for all of them. No memory of
+//! requests is reserved for it.
 //!
 //! Invariant: no service is reached from here.
 
@@ -23,6 +24,10 @@ pub(super) const CALLS_MAX: usize = 100;
 
 /// Time in which the next call must come, and its refusal be taken.
 pub(super) const IDLE_WAIT: Duration = Duration::from_secs(10);
+
+/// Time after which the connection ends in any case. A caller that sends a call every few seconds would otherwise hold the place of
+/// one that is served for a quarter of an hour.
+pub(super) const TOTAL_WAIT: Duration = Duration::from_secs(60);
 
 /// Answers the calls of a connection with a failure, until it has had enough of them or the server drains.
 pub(super) async fn refuse<T>(
@@ -46,9 +51,9 @@ where
         }
         Ok(())
     };
-    match select(pin!(refusing), pin!(drain)).await {
-        Either::Left((ended, _)) => ended?,
-        Either::Right(_) => {}
+    match select(pin!(env.timeout(TOTAL_WAIT, refusing)), pin!(drain)).await {
+        Either::Left((Ok(ended), _)) => ended?,
+        Either::Left((Err(_), _)) | Either::Right(_) => {}
     }
     ending::close(socket, env).await;
     Ok(())

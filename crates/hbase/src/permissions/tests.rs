@@ -156,6 +156,16 @@ async fn the_connection_of_a_refused_caller_has_an_end() {
     assert_eq!(client.socket.read(&mut [0; 8]).await.unwrap(), 0, "that was enough");
     let mut idle = setting.connect(CLIENT_SERVICE, None, None).await;
     assert_eq!(idle.socket.read(&mut [0; 8]).await.unwrap(), 0, "closed after a while");
+    let mut slow = setting.connect(CLIENT_SERVICE, None, None).await;
+    let pause = std::time::Duration::from_secs(9);
+    for call in 1..=6 {
+        setting.front_end.shared.env.sleep(pause).await;
+        let refused = slow.call("Get", &get(&setting.model)).await;
+        assert_eq!(refused.header.call_id, Some(call));
+    }
+    let since = tokio::time::Instant::now();
+    assert_eq!(slow.socket.read(&mut [0; 8]).await.unwrap(), 0, "closed after a minute");
+    assert!(since.elapsed() < pause, "{:?} after the last call", since.elapsed());
     assert_eq!(setting.model.schemas.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
 
