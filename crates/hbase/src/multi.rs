@@ -428,7 +428,10 @@ impl Part<'_> {
     }
 
     /// Carries out the writes of the region, one request for each group. Those that read the row come first, so that they see it without
-    /// the others.
+    /// the others: a put of the batch into the same column stays.
+    ///
+    /// Rows that are read cost an operation each, one after another. A batch that deletes newest versions in a thousand rows so waits for
+    /// a thousand commits, where one without such deletes waits for one.
     async fn write_all(&mut self, writes: Writes, result: &mut RegionActionResult) {
         self.memory = None;
         for (row, (indexes, changes)) in writes.reading {

@@ -68,6 +68,8 @@ pub(crate) struct Model {
     pub steps: Mutex<Vec<Step>>,
     /// Mutations of other writes of rows.
     pub mutations: Mutex<Vec<Mutation>>,
+    /// Rows of both, in the order in which they came.
+    pub written: Mutex<Vec<String>>,
     /// Updates of the table.
     pub updates: Mutex<Vec<TableUpdate>>,
     /// Other administrative changes.
@@ -116,6 +118,7 @@ impl Model {
             named: Mutex::default(),
             steps: Mutex::default(),
             mutations: Mutex::default(),
+            written: Mutex::default(),
             updates: Mutex::default(),
             changes: Mutex::default(),
             outcomes: Mutex::default(),
@@ -307,6 +310,8 @@ impl TableService for Model {
         let _latch = self.latch.lock().await;
         self.writes.acquire().await.expect("it is never closed").forget();
         let rows: Vec<RowMutation> = request.rows.iter().map(|row| row.to_owned()).collect();
+        let written = rows.iter().map(|row| format!("mutation {}", row.row.escape_ascii()));
+        self.written.lock().extend(written);
         self.mutations
             .lock()
             .extend(rows.into_iter().flat_map(|row| row.mutations));
@@ -341,6 +346,8 @@ impl TableService for Model {
 
     async fn row_operation(&self, operation: RowOperation) -> ServiceResult<RowOutcome> {
         let cells = self.rows.lock().get(&operation.row).cloned().unwrap_or_default();
+        let row = operation.row.escape_ascii();
+        self.written.lock().push(format!("operation {row}"));
         // The cells that an increment or append wrote are those that are there.
         let is_written = |cell: &&Cell| {
             operation.steps.iter().any(|step| match step {

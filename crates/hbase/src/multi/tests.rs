@@ -418,4 +418,6 @@ async fn two_deletes_of_a_newest_version_in_one_batch_delete_the_same_version() 
     assert!(steps.iter().all(is_delete));
     assert_eq!(steps.len(), 2, "one for each row");
     assert_eq!(model.mutations.lock().len(), 1);
+    // The put into the column of a delete is no version that the delete could mean.
+    assert_eq!(*model.written.lock(), ["operation r", "operation s", "mutation r"]);
 }
