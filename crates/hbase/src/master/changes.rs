@@ -61,7 +61,8 @@ where
 }
 
 /// Makes a change. It has several steps, so a task of its own carries it to its end also if the client goes away. It has the memory of the
-/// request. A client that goes away while the change waits for its turn calls it off.
+/// request. While the change waits for its turn, the end of the connection calls it off. That comes up to two minutes after the client
+/// has gone: one that has closed only its own direction may still want the response.
 async fn carry_out<F>(
     shared: &Arc<Shared>,
     call: &Call,
