@@ -100,7 +100,7 @@ async fn made_meanwhile(
 }
 
 /// Gives a table that has been made the properties that the creation does not take. The same call may do so through another server: then
-/// each makes the changes that are left.
+/// each makes the changes that are left. A change after the creation, by a client of HBase, ends that.
 async fn finish(shared: &Shared, mut made: Arc<TableSchema>, properties: &Properties) -> Outcome<()> {
     let mut attempts = ChangeAttempts::default();
     loop {
@@ -112,8 +112,15 @@ async fn finish(shared: &Shared, mut made: Arc<TableSchema>, properties: &Proper
             ErrorKind::AlreadyExists => ServiceError::new(ErrorKind::Aborted, error.message),
             _ => error,
         };
-        attempts.again(&shared.env, again).await?;
-        made = shared.service.schema(&made.name)?;
+        attempts.again(&shared.env, again.clone()).await?;
+        let now = shared.service.schema(&made.name)?;
+        // Without a newer version the change is made, and a server does not follow it: each attempt would wait as long for that server.
+        let has_advanced = now.id == made.id && now.version > made.version;
+        // The descriptor has the nonce of the creation until it is replaced.
+        if !has_advanced || now.front_end_data != made.front_end_data {
+            return Err(again.into());
+        }
+        made = now;
     }
 }
 
@@ -121,6 +128,7 @@ async fn try_finish(shared: &Shared, made: &TableSchema, properties: &Properties
     let has = (made.tablet_bytes_max, made.read_only);
     if has != (properties.tablet_bytes_max, properties.read_only) {
         let update = TableUpdate {
+            former: Some((made.id, made.version)),
             tablet_bytes_max: Some(properties.tablet_bytes_max),
             read_only: Some(properties.read_only),
             ..TableUpdate::default()

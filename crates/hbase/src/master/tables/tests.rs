@@ -134,6 +134,7 @@ fn made_by(nonce: Nonce, has_group: bool) -> TableSchema {
     let group = &mut schema.groups[0];
     group.options.compression = Compression::None;
     if has_group {
+        schema.version += 1;
         let own = LocalityGroup::new(GroupId(1), "table", Compression::Zstd);
         schema.groups.push(own);
         let is_moved = |family: &&mut Family| family.name == "table";
@@ -155,6 +156,55 @@ async fn a_creation_that_another_server_finishes_meanwhile_succeeds() {
         let response = client.call("CreateTable", &creation_with_groups("t", nonce)).await;
         message::<ProcedureResponse>(&response);
         assert_eq!(*model.changes.lock(), ["create group table, move table to table"]);
+    }
+}
+
+/// Only the same creation is finished, and only while there is something new to see.
+#[tokio::test]
+async fn a_creation_is_finished_only_as_long_as_its_table_is_as_it_was_made() {
+    let nonce = (Some(7), Some(9));
+    let made = TableSchema {
+        front_end_data: descriptors::stored_by(&creation(nonce).table_schema, nonce),
+        ..TableSchema::clone(&Model::new(&[""]).schema)
+    };
+    let next = TableSchema {
+        version: made.version + 1,
+        ..made.clone()
+    };
+    let made_again = TableSchema {
+        id: stele_types::TableId(made.id.0 + 1),
+        ..next.clone()
+    };
+    let modified = TableSchema {
+        front_end_data: descriptors::stored_after(&descriptors::shown(&made), &made),
+        ..next.clone()
+    };
+    let done = TableSchema {
+        read_only: true,
+        ..next.clone()
+    };
+    // Nothing new, since the change is not followed; other tables; a change of another API, after which this one is made; and the
+    // change itself.
+    for (seen, updates, succeeds) in [
+        (None, 1, false),
+        (Some(made_again), 1, false),
+        (Some(modified), 1, false),
+        (Some(next.clone()), 2, true),
+        (Some(done), 1, true),
+    ] {
+        let mut model = Model::new(&[""]);
+        Arc::get_mut(&mut model).expect("no one else has it").schema = Arc::new(made.clone());
+        let (mut client, _served) = Client::open(&model.front_end(&Pool::default()), 1 << 16, &of_master()).await;
+        let refused = (Some(ErrorKind::Aborted), seen.map(Arc::new));
+        model.outcomes.lock().push_back(refused);
+        let response = client.call("CreateTable", &creation(nonce)).await;
+        match succeeds {
+            true => drop(message::<ProcedureResponse>(&response)),
+            false => assert_eq!(thrown(&response), exception::HBASE_IO),
+        }
+        let former: Vec<_> = model.updates.lock().iter().map(|update| update.former).collect();
+        let read = [&made, &next].map(|schema| Some((schema.id, schema.version)));
+        assert_eq!(former, read[..updates]);
     }
 }
 
