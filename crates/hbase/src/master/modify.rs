@@ -120,12 +120,28 @@ async fn modify(
     name: &messages::TableName,
     edit: impl Fn(&mut messages::TableSchema, bool) -> Outcome<()> + Send + Sync,
 ) -> Outcome<()> {
-    let (mut attempts, mut is_begun) = (ChangeAttempts::default(), false);
+    let mut is_begun = false;
+    let modified = modify_begun(shared, name, edit, &mut is_begun).await;
+    // The repetition of a call would find its families changed, and fail for that.
+    modified.map_err(|failure| match is_begun {
+        true => failure.once_begun(),
+        false => failure,
+    })
+}
+
+/// The same. Also tells whether the families have been changed.
+async fn modify_begun(
+    shared: &Shared,
+    name: &messages::TableName,
+    edit: impl Fn(&mut messages::TableSchema, bool) -> Outcome<()> + Send + Sync,
+    is_begun: &mut bool,
+) -> Outcome<()> {
+    let mut attempts = ChangeAttempts::default();
     loop {
         let schema = existing(shared, name)?;
         let mut table = descriptors::shown(&schema);
-        edit(&mut table, is_begun)?;
-        match replace(shared, &schema, table, &mut is_begun).await {
+        edit(&mut table, *is_begun)?;
+        match replace(shared, &schema, table, is_begun).await {
             Ok(()) => return Ok(()),
             Err(Refused::Finally(failure)) => return Err(failure),
             Err(Refused::Overtaken(error)) => attempts.again(&shared.env, error).await?,

@@ -101,6 +101,33 @@ async fn a_change_that_is_made_and_not_followed_is_not_made_again() {
     assert_eq!(model.updates.lock().len(), 1);
 }
 
+/// A client that repeated the call would get the exception that the family is there, or is not.
+#[tokio::test]
+async fn clients_do_not_repeat_a_change_whose_families_are_changed() {
+    for (outcomes, class) in [
+        (&[Some(ErrorKind::Unavailable)][..], exception::NOT_SERVING_REGION),
+        (&[Some(ErrorKind::Busy)], exception::REGION_TOO_BUSY),
+        (&[None, Some(ErrorKind::Unavailable)], exception::DO_NOT_RETRY),
+        (&[None, Some(ErrorKind::Busy)], exception::DO_NOT_RETRY),
+    ] {
+        let model = Model::new(&[""]);
+        let (mut client, _served) = client(&model).await;
+        let next = || *model.outcomes.lock() = outcomes.iter().map(|kind| (*kind, None)).collect();
+        next();
+        let response = client.call("AddColumn", &request("x")).await;
+        assert_eq!(thrown(&response), class, "{outcomes:?}");
+        next();
+        let deletion = DeleteColumnRequest {
+            table_name: request("x").table_name,
+            column_name: "info".into(),
+            ..DeleteColumnRequest::default()
+        };
+        let response = client.call("DeleteColumn", &deletion).await;
+        assert_eq!(thrown(&response), class, "{outcomes:?}");
+        assert_eq!(*model.changes.lock(), ["create x", "drop info"]);
+    }
+}
+
 /// The error is about the family, and not about the table.
 #[tokio::test]
 async fn a_family_that_another_server_adds_or_drops_meanwhile_is_seen() {
