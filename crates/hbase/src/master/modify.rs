@@ -197,22 +197,33 @@ impl Steps<'_> {
     async fn update_table(self, descriptor: Vec<u8>, update: TableUpdate) -> Result<(), Refused> {
         let update = TableUpdate {
             former: Some((self.id, self.version)),
-            front_end_data: Some(descriptor.clone()),
+            front_end_data: Some(descriptor),
             ..update
         };
-        match self.shared.admin.update_table(self.table, update).await {
+        match self.shared.admin.update_table(self.table, update.clone()).await {
             Ok(_) => Ok(()),
             // The same error says that the change is made, but a server has not followed it.
-            Err(error) if error.kind == ErrorKind::Aborted && !self.has_newer(&descriptor) => {
-                Err(Refused::Overtaken(error))
-            }
+            Err(error) if error.kind == ErrorKind::Aborted => match self.has_made(&update) {
+                true => Ok(()),
+                false => Err(Refused::Overtaken(error)),
+            },
             Err(error) => Err(failure(self.table, error).into()),
         }
     }
 
-    fn has_newer(&self, descriptor: &[u8]) -> bool {
-        let schema = self.shared.service.schema(self.table);
-        schema.is_ok_and(|schema| schema.version > self.version && schema.front_end_data == descriptor)
+    /// Whether a newer schema has everything that an update sets. Then it is made here, or the same call has made it through another
+    /// server. The descriptor alone does not say so: the one before may be equal, and other settings differ.
+    fn has_made(&self, update: &TableUpdate) -> bool {
+        let Ok(schema) = self.shared.service.schema(self.table) else {
+            return false;
+        };
+        let is_newer = schema.id == self.id && schema.version > self.version;
+        let settings = update.durability.is_none_or(|wanted| wanted == schema.durability)
+            && update.read_only.is_none_or(|wanted| wanted == schema.read_only)
+            && update
+                .tablet_bytes_max
+                .is_none_or(|wanted| wanted == schema.tablet_bytes_max);
+        is_newer && settings && update.front_end_data.as_ref() == Some(&schema.front_end_data)
     }
 
     /// A family or a group that should be there is not, or one is there that should not: others have changed the table.

@@ -79,26 +79,41 @@ async fn a_descriptor_that_another_server_stored_is_not_lost() {
     assert!(stored.column_families.iter().any(|family| family.name == "x"));
 }
 
+/// A change is made, and a server has not followed it; or another server has made the same. A newer version alone says neither.
 #[tokio::test]
-async fn a_change_that_is_made_and_not_followed_is_not_made_again() {
+async fn a_change_that_is_made_and_not_followed_succeeds() {
     let model = Model::new(&[""]);
     let (mut client, _served) = client(&model).await;
     let mut wanted = descriptors::shown(&model.schema);
+    wanted.attributes.retain(|pair| pair.first != "READONLY");
+    wanted.attributes.push(BytesBytesPair {
+        first: "READONLY".into(),
+        second: "true".into(),
+    });
     descriptors::complete(&mut wanted, model.schema.delete_rule);
     let made = TableSchema {
         version: model.schema.version + 1,
+        read_only: true,
         front_end_data: descriptors::stored(&wanted),
         ..TableSchema::clone(&model.schema)
     };
-    *model.outcomes.lock() = [(Some(ErrorKind::Aborted), Some(Arc::new(made)))].into();
+    let equal_descriptor = TableSchema {
+        read_only: false,
+        ..made.clone()
+    };
     let modification = ModifyTableRequest {
         table_name: request("x").table_name,
         table_schema: wanted,
         ..ModifyTableRequest::default()
     };
-    let response = client.call("ModifyTable", &modification).await;
-    assert_eq!(thrown(&response), exception::DO_NOT_RETRY);
-    assert_eq!(model.updates.lock().len(), 1);
+    for (newer, updates) in [(made, 1), (equal_descriptor, 2)] {
+        *model.newer.lock() = None;
+        model.updates.lock().clear();
+        *model.outcomes.lock() = [(Some(ErrorKind::Aborted), Some(Arc::new(newer)))].into();
+        let response = client.call("ModifyTable", &modification).await;
+        message::<ProcedureResponse>(&response);
+        assert_eq!(model.updates.lock().len(), updates);
+    }
 }
 
 /// A client that repeated the call would get the exception that the family is there, or is not.
@@ -106,9 +121,9 @@ async fn a_change_that_is_made_and_not_followed_is_not_made_again() {
 async fn clients_do_not_repeat_a_change_whose_families_are_changed() {
     for (outcomes, class) in [
         (&[Some(ErrorKind::Unavailable)][..], exception::NOT_SERVING_REGION),
-        (&[Some(ErrorKind::Busy)], exception::REGION_TOO_BUSY),
-        (&[None, Some(ErrorKind::Unavailable)], exception::DO_NOT_RETRY),
-        (&[None, Some(ErrorKind::Busy)], exception::DO_NOT_RETRY),
+        (&[Some(ErrorKind::Busy)][..], exception::REGION_TOO_BUSY),
+        (&[None, Some(ErrorKind::Unavailable)][..], exception::DO_NOT_RETRY),
+        (&[None, Some(ErrorKind::Busy)][..], exception::DO_NOT_RETRY),
     ] {
         let model = Model::new(&[""]);
         let (mut client, _served) = client(&model).await;
