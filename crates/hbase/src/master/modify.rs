@@ -10,7 +10,8 @@ use crate::descriptors::{self, FileOptions, Properties};
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
 use crate::names;
-use std::collections::BTreeMap;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stele_client::{ChangeAttempts, FamilyChange, NewFamily, ServiceError, TableUpdate};
 use stele_types::{ErrorKind, Family, TableId, TableName, TableSchema};
@@ -24,7 +25,8 @@ pub(super) async fn table(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> {
     let request: ModifyTableRequest = call.message("ModifyTableRequest")?;
     let nonce = (request.nonce_group, request.nonce);
     let work = move |shared: Arc<Shared>| async move {
-        let edit = |table: &mut messages::TableSchema, _| {
+        let edit = |table: &mut messages::TableSchema, earlier: &Earlier| {
+            earlier.check_families(table, &request.table_schema)?;
             table.clone_from(&request.table_schema);
             Ok(())
         };
@@ -39,10 +41,10 @@ pub(super) async fn add_family(shared: &Arc<Shared>, call: &Call) -> Outcome<Rep
     let nonce = (request.nonce_group, request.nonce);
     let work = move |shared: Arc<Shared>| async move {
         let family = &request.column_families;
-        let edit = |table: &mut messages::TableSchema, is_begun| {
+        let edit = |table: &mut messages::TableSchema, earlier: &Earlier| {
             let mut families = table.column_families.iter_mut();
             match families.find(|known| known.name == family.name) {
-                Some(own) if is_begun => own.clone_from(family),
+                Some(own) if earlier.is_begun => own.clone_from(family),
                 Some(_) => {
                     let table = names::to_text(&names::from_message(&request.table_name)?);
                     return Err(invalid(format!(
@@ -65,7 +67,7 @@ pub(super) async fn modify_family(shared: &Arc<Shared>, call: &Call) -> Outcome<
     let nonce = (request.nonce_group, request.nonce);
     let work = move |shared: Arc<Shared>| async move {
         let wanted = &request.column_families;
-        let edit = |table: &mut messages::TableSchema, _| {
+        let edit = |table: &mut messages::TableSchema, _: &Earlier| {
             let mut families = table.column_families.iter_mut();
             let Some(family) = families.find(|family| family.name == wanted.name) else {
                 let name = wanted.name.escape_ascii();
@@ -86,13 +88,13 @@ pub(super) async fn delete_family(shared: &Arc<Shared>, call: &Call) -> Outcome<
     let request: DeleteColumnRequest = call.message("DeleteColumnRequest")?;
     let nonce = (request.nonce_group, request.nonce);
     let work = move |shared: Arc<Shared>| async move {
-        let edit = |table: &mut messages::TableSchema, is_begun: bool| {
+        let edit = |table: &mut messages::TableSchema, earlier: &Earlier| {
             let families = table.column_families.len();
             table
                 .column_families
                 .retain(|family| family.name != request.column_name);
             let name = request.column_name.escape_ascii();
-            if table.column_families.len() == families && !is_begun {
+            if table.column_families.len() == families && !earlier.is_begun {
                 return Err(invalid(format!(
                     "Family '{name}' does not exist, so it cannot be deleted"
                 )));
@@ -113,35 +115,67 @@ fn invalid(message: String) -> Failure {
     Failure::new(exception::INVALID_FAMILY_OPERATION, message)
 }
 
+/// The earlier attempts at a change.
+#[derive(Default)]
+struct Earlier {
+    /// The families of the table in the first attempt; `None` in the first.
+    families: Option<BTreeSet<Bytes>>,
+    /// Whether the families have been changed.
+    is_begun: bool,
+}
+
+impl Earlier {
+    /// Fails if others have added or dropped a family since the first attempt. A client that replaces all families has not seen these,
+    /// and would drop the one, or make the other again without its cells.
+    fn check_families(&self, found: &messages::TableSchema, wanted: &messages::TableSchema) -> Outcome<()> {
+        let Some(first) = &self.families else {
+            return Ok(());
+        };
+        let found = names_of(found);
+        if found == names_of(wanted) || (found == *first && !self.is_begun) {
+            return Ok(());
+        }
+        Err(Failure::do_not_retry(
+            "Column families were added or dropped during the modification: look at them before you repeat it",
+        ))
+    }
+}
+
+fn names_of(table: &messages::TableSchema) -> BTreeSet<Bytes> {
+    table.column_families.iter().map(|family| family.name.clone()).collect()
+}
+
 /// Edits the descriptor of a table. If another change of the table comes in between, through another server or API, the edit is made
-/// again in the descriptor after that one. It is told then whether the families have been changed already.
+/// again in the descriptor after that one. It is told of the earlier attempts then.
 async fn modify(
     shared: &Shared,
     name: &messages::TableName,
-    edit: impl Fn(&mut messages::TableSchema, bool) -> Outcome<()> + Send + Sync,
+    edit: impl Fn(&mut messages::TableSchema, &Earlier) -> Outcome<()> + Send + Sync,
 ) -> Outcome<()> {
-    let mut is_begun = false;
-    let modified = modify_begun(shared, name, edit, &mut is_begun).await;
+    let mut earlier = Earlier::default();
+    let modified = modify_after(shared, name, edit, &mut earlier).await;
     // The repetition of a call would find its families changed, and fail for that.
-    modified.map_err(|failure| match is_begun {
+    modified.map_err(|failure| match earlier.is_begun {
         true => failure.once_begun(),
         false => failure,
     })
 }
 
-/// The same. Also tells whether the families have been changed.
-async fn modify_begun(
+/// The same. Also notes the attempts.
+async fn modify_after(
     shared: &Shared,
     name: &messages::TableName,
-    edit: impl Fn(&mut messages::TableSchema, bool) -> Outcome<()> + Send + Sync,
-    is_begun: &mut bool,
+    edit: impl Fn(&mut messages::TableSchema, &Earlier) -> Outcome<()> + Send + Sync,
+    earlier: &mut Earlier,
 ) -> Outcome<()> {
     let mut attempts = ChangeAttempts::default();
     loop {
         let schema = existing(shared, name)?;
         let mut table = descriptors::shown(&schema);
-        edit(&mut table, *is_begun)?;
-        match replace(shared, &schema, table, is_begun).await {
+        let found = names_of(&table);
+        edit(&mut table, earlier)?;
+        earlier.families.get_or_insert(found);
+        match replace(shared, &schema, table, &mut earlier.is_begun).await {
             Ok(()) => return Ok(()),
             Err(Refused::Finally(failure)) => return Err(failure),
             Err(Refused::Overtaken(error)) => attempts.again(&shared.env, error).await?,

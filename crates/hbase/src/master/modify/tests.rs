@@ -168,3 +168,73 @@ async fn a_family_that_another_server_adds_or_drops_meanwhile_is_seen() {
     assert_eq!(thrown(&response), exception::INVALID_FAMILY_OPERATION);
     assert!(model.updates.lock().is_empty());
 }
+
+/// A client that replaces all families has not seen one that came meanwhile.
+#[tokio::test]
+async fn a_modification_drops_and_makes_no_family_that_its_client_has_not_seen() {
+    let model = Model::new(&[""]);
+    let (mut client, _served) = client(&model).await;
+    let first = Arc::clone(&model.schema);
+    let at = |changes, families: &[&str]| {
+        let mut schema = with_family(&model, changes, "x");
+        schema
+            .families
+            .retain(|_, family| families.contains(&family.name.as_str()));
+        Arc::new(schema)
+    };
+    let overtaken = |schema| (Some(ErrorKind::Aborted), Some(schema));
+    let (own, with_x) = (&["info", "table"][..], &["info", "table", "x"][..]);
+    // The wanted families, the outcomes, and the changes of families.
+    let cases = [
+        // Others add `x`, before or after the families are changed.
+        (own, vec![overtaken(at(1, with_x))], &[][..], false),
+        (
+            &["info"][..],
+            vec![(None, Some(at(1, &["info"]))), overtaken(at(2, &["info", "x"]))],
+            &["drop table"][..],
+            false,
+        ),
+        // Others drop `table`.
+        (own, vec![overtaken(at(1, &["info"]))], &[][..], false),
+        // Others change something else.
+        (own, vec![overtaken(at(1, own))], &[][..], true),
+        (
+            with_x,
+            vec![(None, Some(at(1, with_x))), overtaken(at(2, with_x))],
+            &["create x"][..],
+            true,
+        ),
+        // The same call, through another server.
+        (
+            with_x,
+            vec![(Some(ErrorKind::AlreadyExists), Some(at(1, with_x)))],
+            &["create x"][..],
+            true,
+        ),
+    ];
+    for (wanted, outcomes, changes, succeeds) in cases {
+        *model.newer.lock() = None;
+        model.changes.lock().clear();
+        *model.outcomes.lock() = outcomes.into();
+        let mut table_schema = descriptors::shown(&first);
+        let family = |name: &&str| ColumnFamilySchema {
+            name: Bytes::copy_from_slice(name.as_bytes()),
+            ..ColumnFamilySchema::default()
+        };
+        let is_kept = |family: &ColumnFamilySchema| wanted.iter().any(|name| name.as_bytes() == family.name);
+        table_schema.column_families.retain(is_kept);
+        let added = wanted.iter().filter(|name| !own.contains(name)).map(family);
+        table_schema.column_families.extend(added);
+        let modification = ModifyTableRequest {
+            table_name: request("x").table_name,
+            table_schema,
+            ..ModifyTableRequest::default()
+        };
+        let response = client.call("ModifyTable", &modification).await;
+        match succeeds {
+            true => drop(message::<ProcedureResponse>(&response)),
+            false => assert_eq!(thrown(&response), exception::DO_NOT_RETRY, "{wanted:?}"),
+        }
+        assert_eq!(*model.changes.lock(), changes, "{wanted:?}");
+    }
+}
