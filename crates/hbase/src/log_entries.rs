@@ -1,4 +1,4 @@
-//! Serves `GetLogEntries`: the server keeps no such logs of calls and of the balancer, so they are empty.
+//! Serves `GetLogEntries`. The server keeps no such logs of calls and of the balancer, so they are empty.
 
 use crate::call::{Call, Reply};
 use crate::failure::{Failure, Outcome};

@@ -1,4 +1,4 @@
-//! Messages that front ends share: each has fields of its own in one message, and keeps those of the others.
+//! Messages that front ends share. Each has fields of its own in one message, and keeps those of the others.
 
 use bytes::{Buf, Bytes};
 use prost::DecodeError;

@@ -82,7 +82,7 @@ pub(super) async fn take_snapshot(shared: &Shared, mut wanted: SnapshotDescripti
     if text == region::META_TABLE {
         return Err(creation("Can't snapshot hbase:meta"));
     }
-    // A name is one for all namespaces. The master looks again: the caller may not see all, and another server may take one meanwhile.
+    // A name is one for all namespaces. The master checks again: the caller may not see all, and another server may take one meanwhile.
     let all = shared.admin.list_snapshots(None).await?;
     if all.iter().any(|snapshot| snapshot.name.name == wanted.name) {
         return Err(exists(&wanted.name));

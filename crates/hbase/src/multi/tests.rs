@@ -395,7 +395,7 @@ fn delete_newest(index: u32, row: &'static str) -> Action {
     }
 }
 
-/// HBase looks the versions up before it carries out the first delete of a batch.
+/// HBase reads the versions before it carries out the first delete of a batch.
 #[tokio::test]
 async fn two_deletes_of_a_newest_version_in_one_batch_delete_the_same_version() {
     let model = Model::new(&[""]);

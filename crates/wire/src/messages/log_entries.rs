@@ -1,5 +1,5 @@
-//! `GetLogEntries`, a call of `AdminService` and of `MasterService`: one call for all kinds of logs in memory, which wraps the
-//! messages of each.
+//! `GetLogEntries`, a call of `AdminService` and of `MasterService`. It is one call for all kinds of logs in memory, and wraps
+//! the messages of each.
 
 use bytes::Bytes;
 
