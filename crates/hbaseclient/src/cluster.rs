@@ -310,3 +310,29 @@ fn address(server: &ServerName) -> Result<String, Failure> {
         format!("{host}:{port}")
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Remedy, Token, testing};
+
+    #[tokio::test]
+    async fn a_token_is_not_sent_to_servers_that_others_name() {
+        let near = testing::start_for(Some("192.0.2.1:1"), |_, _, _| {}).await;
+        let settings = Settings {
+            retry_for: Duration::ZERO,
+            token: Some(Token::new("secret".to_owned())),
+            token_in_clear: false,
+            ..Settings::default()
+        };
+        let cluster = Cluster::new(vec![near], settings);
+        cluster.cluster_id().await.unwrap();
+        let of_region = cluster.regions("t").await.err();
+        let master = cluster.master().await.unwrap();
+        for refused in [of_region, master.socket().await.err()] {
+            let refused = refused.unwrap();
+            assert_eq!(refused.remedy(), Remedy::GiveUp);
+            assert!(refused.to_string().contains("would be sent as plain text"), "{refused}");
+        }
+    }
+}

@@ -42,7 +42,7 @@ pub enum Failure {
     /// No such table.
     #[error("no table {0:?}")]
     NoTable(String),
-    /// The response violates the protocol.
+    /// The response violates the protocol, or the call must not be sent.
     #[error("{0}")]
     Protocol(String),
 }

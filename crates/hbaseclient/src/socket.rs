@@ -90,15 +90,16 @@ impl Socket {
     /// Connects to a service. The socket's task is spawned on the runtime of the caller.
     ///
     /// # Errors
-    /// A server that cannot be reached.
+    /// A server that cannot be reached, or must not get the token.
     pub async fn connect(address: &str, service: &str, settings: &Settings) -> Result<Self, Failure> {
+        let token = settings.token_for(address)?;
         let lost = |why: String| Failure::Lost(format!("{address}: {why}").into());
         let stream = tokio::time::timeout(CONNECT_TIMEOUT, settings.dial.connect(address)).await;
         let stream = stream
             .map_err(|_| lost("no connection in time".into()))?
             .map_err(|e| lost(e.to_string()))?;
         let mut opening = BytesMut::with_capacity(GATHER_BYTES);
-        frame::encode_preamble(&mut opening, &connection_header(service, settings));
+        frame::encode_preamble(&mut opening, &connection_header(service, token, settings));
         let state = State {
             unsent_bytes: opening.len(),
             unsent: [opening].into(),
@@ -262,7 +263,7 @@ fn authorization(token: &Token) -> NameBytesPair {
     }
 }
 
-fn connection_header(service: &str, settings: &Settings) -> ConnectionHeader {
+fn connection_header(service: &str, token: Option<&Token>, settings: &Settings) -> ConnectionHeader {
     let (major, minor, version) = CLIENT_VERSION;
     let user = std::env::var("USER").ok().filter(|user| !user.is_empty());
     ConnectionHeader {
@@ -279,7 +280,7 @@ fn connection_header(service: &str, settings: &Settings) -> ConnectionHeader {
             version_minor: Some(minor),
             ..VersionInfo::default()
         }),
-        attribute: settings.token.iter().map(authorization).collect(),
+        attribute: token.into_iter().map(authorization).collect(),
     }
 }
 

@@ -64,10 +64,18 @@ pub fn block<'a>(cells: impl IntoIterator<Item = CellRef<'a>>) -> Bytes {
 
 /// Starts a server on the runtime of the caller, and returns its address.
 pub async fn start(script: impl FnMut(&str, &Request, &mut Answer) + Send + 'static) -> String {
+    start_for(None, script).await
+}
+
+/// Starts a server whose registry names another one for all regions, if it is given.
+pub async fn start_for(
+    other: Option<&str>,
+    script: impl FnMut(&str, &Request, &mut Answer) + Send + 'static,
+) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let script: Arc<Mutex<Script>> = Arc::new(Mutex::new(Box::new(script)));
-    let own = address.clone();
+    let own = other.unwrap_or(&address).to_owned();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(serve(stream, own.clone(), Arc::clone(&script)));

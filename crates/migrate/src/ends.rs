@@ -40,17 +40,8 @@ impl Ends {
             !has_files || args.source.is_tls || args.to.is_tls,
             "certificates are of no use to plain text: write hbases:// before an address"
         );
-        // Only this codec carries the lifetimes of cells.
-        let settings = |dial: Dial, token: Option<Token>| Settings {
-            retry_for: RETRY_FOR,
-            codec: KEY_VALUE_CODEC_WITH_TAGS,
-            dial,
-            token,
-            ..Settings::default()
-        };
-        let of_source = settings(dial(args.source.is_tls)?, None);
-        let token = args.security.bearer(&args.to.server, args.to.is_tls, "hbases://")?;
-        let of_target = settings(dial(args.to.is_tls)?, token.map(Token::new));
+        let of_source = settings(dial(args.source.is_tls)?);
+        let of_target = with_token(args, settings(dial(args.to.is_tls)?))?;
         let source = Arc::new(Cluster::new(args.source.servers.clone(), of_source));
         let target = Arc::new(Cluster::new(vec![args.to.server.clone()], of_target));
         let (source_id, target_id) = futures::join!(source.cluster_id(), target.cluster_id());
@@ -66,5 +57,53 @@ impl Ends {
             target,
             target_id,
         })
+    }
+}
+
+fn settings(dial: Dial) -> Settings {
+    Settings {
+        retry_for: RETRY_FOR,
+        // Only this codec carries the lifetimes of cells.
+        codec: KEY_VALUE_CODEC_WITH_TAGS,
+        dial,
+        ..Settings::default()
+    }
+}
+
+/// Settings for the target, which alone gets the token. The cluster names other servers than the one of the address.
+fn with_token(args: &MigrateArgs, settings: Settings) -> Result<Settings> {
+    let token = args.security.bearer(&args.to.server, args.to.is_tls, "hbases://")?;
+    Ok(Settings {
+        token: token.map(Token::new),
+        token_in_clear: args.security.insecure,
+        ..settings
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Binary {
+        #[command(flatten)]
+        arguments: MigrateArgs,
+    }
+
+    #[test]
+    fn the_token_goes_to_other_servers_of_the_target_with_insecure_alone() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "secret").unwrap();
+        let of_target = |more: &[&str]| {
+            let token = ["--token-file", file.path().to_str().unwrap()];
+            let words = [&["migrate", "hbase://h:1"], &token[..], more].concat();
+            let args = Binary::try_parse_from(words).unwrap().arguments;
+            with_token(&args, settings(Dial::default()))
+        };
+        let near = of_target(&[]).unwrap();
+        assert!(near.token.is_some() && !near.token_in_clear);
+        assert!(of_target(&["--to", "h:1"]).is_err());
+        assert!(of_target(&["--to", "h:1", "--insecure"]).unwrap().token_in_clear);
     }
 }
