@@ -25,6 +25,8 @@ pub const KEY_BYTES_MAX: usize = 4 << 10;
 pub const VALUE_BYTES_MAX: usize = 100 << 20;
 /// The longest qualifier the API accepts.
 pub const QUALIFIER_BYTES_MAX: usize = 16 << 10;
+/// The longest name of a family that a server has.
+const FAMILY_BYTES_MAX: usize = 127;
 
 /// The argument of `--map`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,9 +103,7 @@ pub struct MappingOptions {
 impl Mapping {
     /// Checks the options against each other.
     pub fn new(options: MappingOptions) -> Result<Self, String> {
-        if options.default_family.as_ref().is_some_and(String::is_empty) {
-            return Err("the name of a family is empty".to_owned());
-        }
+        options.default_family.as_deref().map_or(Ok(()), check_family)?;
         let mut rules = HashMap::new();
         for rule in options.rules {
             let column = Bytes::from(rule.column);
@@ -249,10 +249,28 @@ fn check_limits(row: &RowCells) -> Result<(), String> {
                 "a qualifier has {qualifier} bytes, limit {QUALIFIER_BYTES_MAX}"
             ));
         }
-        // The server knows its other names, also those that clients of other APIs have given.
-        if cell.family.is_empty() {
-            return Err("the name of a family is empty".to_owned());
-        }
+        check_family(&cell.family)?;
+    }
+    Ok(())
+}
+
+/// Refuses names that no API can give a family. The server knows all others, and which of them a table has.
+fn check_family(name: &str) -> Result<(), String> {
+    let allowed = |c: char| !c.is_control() && !matches!(c, ':' | '/' | '\\');
+    if name.is_empty() {
+        return Err("the name of a family is empty".to_owned());
+    }
+    if name.len() > FAMILY_BYTES_MAX {
+        let bytes = name.len();
+        return Err(format!(
+            "the name of a family has {bytes} bytes, limit {FAMILY_BYTES_MAX}"
+        ));
+    }
+    if !name.chars().all(allowed) {
+        let name = escape(name.as_bytes());
+        return Err(format!(
+            "`{name}` is not a family: no control characters and none of : / \\"
+        ));
     }
     Ok(())
 }
@@ -349,23 +367,24 @@ mod tests {
         assert!(Mapping::new(options()).unwrap().map(no_key).is_err());
     }
 
+    fn row_in(family: &str) -> Record {
+        let cell = crate::records::CellValue {
+            family: family.to_owned(),
+            qualifier: Bytes::new(),
+            timestamp: 0,
+            value: Bytes::new(),
+        };
+        Record::Row(RowCells {
+            key: "k".into(),
+            cells: vec![cell],
+        })
+    }
+
     #[test]
     fn families_of_other_apis_are_taken() {
-        let row = |family: &str| {
-            let cell = crate::records::CellValue {
-                family: family.to_owned(),
-                qualifier: Bytes::new(),
-                timestamp: 0,
-                value: Bytes::new(),
-            };
-            Record::Row(RowCells {
-                key: "k".into(),
-                cells: vec![cell],
-            })
-        };
         let mapping = Mapping::new(MappingOptions::default()).unwrap();
         for family in ["größe", "a b", "info$1", &"f".repeat(127)] {
-            assert!(mapping.map(row(family)).is_ok(), "{family}");
+            assert!(mapping.map(row_in(family)).is_ok(), "{family}");
             let default_family = Some(family.to_owned());
             let options = MappingOptions {
                 default_family,
@@ -373,15 +392,30 @@ mod tests {
             };
             assert!(Mapping::new(options).is_ok(), "{family}");
         }
-        assert!(mapping.map(row("")).unwrap_err().contains("empty"));
-        let default_family = Some(String::new());
-        assert!(
-            Mapping::new(MappingOptions {
+    }
+
+    /// One such record would end the import, and again whenever it is continued.
+    #[test]
+    fn a_family_that_no_server_has_makes_a_bad_record() {
+        let mapping = Mapping::new(MappingOptions::default()).unwrap();
+        for (family, why) in [
+            ("", "is empty"),
+            ("a:b", "`a:b` is not a family"),
+            ("a/b", "`a/b` is not a family"),
+            ("a\\b", "is not a family"),
+            ("a\nb", "`a\\nb` is not a family"),
+            ("a\u{85}b", "is not a family"),
+            (&"f".repeat(128), "has 128 bytes, limit 127"),
+        ] {
+            let refused = mapping.map(row_in(family)).unwrap_err();
+            assert!(refused.contains(why), "{family:?}: {refused}");
+            let default_family = Some(family.to_owned());
+            let options = MappingOptions {
                 default_family,
                 ..options()
-            })
-            .is_err()
-        );
+            };
+            assert!(Mapping::new(options).is_err(), "{family:?}");
+        }
     }
 
     #[test]

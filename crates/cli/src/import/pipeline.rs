@@ -312,11 +312,12 @@ async fn write(client: &Client, table: &TableRef, batch: &Batch) -> Result<Vec<R
 
 /// The error about families the table lacks.
 pub fn missing_families(table: &TableRef, missing: &[String], known: &BTreeSet<String>) -> anyhow::Error {
+    let escaped = |name: &String| escape(name.as_bytes());
     let known = if known.is_empty() {
         "none".to_owned()
     } else {
-        known.iter().cloned().collect::<Vec<_>>().join(", ")
+        known.iter().map(escaped).collect::<Vec<_>>().join(", ")
     };
-    let missing = missing.join(", ");
+    let missing = missing.iter().map(escaped).collect::<Vec<_>>().join(", ");
     anyhow!("{table} has no family {missing} (it has: {known}); --create adds missing families")
 }

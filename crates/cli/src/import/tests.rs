@@ -39,6 +39,14 @@ fn interrupted(dir: &Path) -> (PathBuf, PathBuf) {
     (input, path)
 }
 
+/// They come from the input, and go to a terminal.
+#[test]
+fn missing_families_are_shown_escaped() {
+    let table: TableRef = "i/t".parse().unwrap();
+    let error = missing_families(&table, &["a\u{1b}b".to_owned()], &BTreeSet::new());
+    assert!(error.to_string().contains("no family a\\x1bb (it has: none)"), "{error}");
+}
+
 #[test]
 fn the_same_command_continues() {
     let dir = tempfile::tempdir().unwrap();
