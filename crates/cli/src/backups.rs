@@ -14,11 +14,11 @@ use anyhow::{Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stele_adminapi::{
     BackupDestination, BackupWork, BeginBackupWorkRequest, DestinationBackup, DestinationOption, RestorableTime,
 };
+use tokio::sync::watch;
 use tonic::Code;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
@@ -364,6 +364,7 @@ fn order(task: u32, at: &DestinationArgs, backup: &str, pace: Option<&PaceArgs>)
 }
 
 /// Has the server do a work to its end, and shows how far it is. An interrupt calls it off, and a second one ends the command.
+/// While the server has taken no order the first one does, since there is nothing to call off.
 async fn carry_out(client: &Client, order: BeginBackupWorkRequest, verb: &'static str) -> Result<BackupWork> {
     carry_out_until(client, order, verb, interrupted).await
 }
@@ -375,17 +376,17 @@ async fn carry_out_until<F: Future<Output = ()>>(
     verb: &'static str,
     interrupt: impl Fn() -> F,
 ) -> Result<BackupWork> {
-    let is_called_off = AtomicBool::new(false);
+    let (call_off, is_called_off) = watch::channel(false);
     let interrupted_twice = async {
         interrupt().await;
-        is_called_off.store(true, Ordering::Relaxed);
+        call_off.send_replace(true);
         interrupt().await;
     };
     tokio::select! {
         biased;
         // Also while the server does not respond.
         () = interrupted_twice => bail!("interrupted again; the server may go on with the work"),
-        done = order_until_done(client, order, verb, &is_called_off) => done,
+        done = order_until_done(client, order, verb, is_called_off) => done,
     }
 }
 
@@ -393,16 +394,20 @@ async fn order_until_done(
     client: &Client,
     order: BeginBackupWorkRequest,
     verb: &'static str,
-    is_called_off: &AtomicBool,
+    mut is_called_off: watch::Receiver<bool>,
 ) -> Result<BackupWork> {
     let mut progress = Progress::of_files(verb);
     let mut was_begun = false;
     for attempt in 0..ORDERS_MAX {
-        let begun = client.begin_backup_work(order.clone()).await?;
-        let followed = follow(client, begun.number, &mut progress, is_called_off).await?;
+        let begun = tokio::select! {
+            biased;
+            () = called_off(&mut is_called_off) => bail!("interrupted; if the server has taken the order meanwhile, it goes on with the work"),
+            begun = client.begin_backup_work(order.clone()) => begun?,
+        };
+        let followed = follow(client, begun.number, &mut progress, &mut is_called_off).await?;
         was_begun |= followed.was_begun;
         let Some(done) = followed.done else {
-            if is_called_off.load(Ordering::Relaxed) {
+            if *is_called_off.borrow() {
                 bail!("called off; the server was started again meanwhile, or another leads the cluster");
             }
             progress.say("the server was started again, or another leads the cluster; the work is ordered once more");
@@ -435,12 +440,37 @@ struct Followed {
     was_begun: bool,
 }
 
+/// Completes when the work is called off.
+async fn called_off(is_called_off: &mut watch::Receiver<bool>) {
+    drop(is_called_off.wait_for(|is_called_off| *is_called_off).await);
+}
+
 /// Waits for the end of a work.
-async fn follow(client: &Client, number: u64, progress: &mut Progress, is_called_off: &AtomicBool) -> Result<Followed> {
-    let mut is_cancelled = false;
-    let mut was_begun = false;
+async fn follow(
+    client: &Client,
+    number: u64,
+    progress: &mut Progress,
+    is_called_off: &mut watch::Receiver<bool>,
+) -> Result<Followed> {
+    let (mut is_cancelled, mut was_begun) = (false, false);
+    let mut pause = Duration::ZERO;
     loop {
-        let Some(work) = client.backup_work(number).await? else {
+        let asked = async {
+            tokio::time::sleep(pause).await;
+            client.backup_work(number).await
+        };
+        let answer = tokio::select! {
+            biased;
+            () = called_off(is_called_off), if !is_cancelled => {
+                progress.say("called off; the same command continues. Interrupt again to end without waiting for the server");
+                client.cancel_backup_work(number).await?;
+                is_cancelled = true;
+                continue;
+            }
+            answer = asked => answer?,
+        };
+        pause = ASKED_EVERY;
+        let Some(work) = answer else {
             let done = None;
             return Ok(Followed { done, was_begun });
         };
@@ -452,13 +482,6 @@ async fn follow(client: &Client, number: u64, progress: &mut Progress, is_called
             let done = Some(work);
             return Ok(Followed { done, was_begun });
         }
-        if is_called_off.load(Ordering::Relaxed) && !is_cancelled {
-            progress
-                .say("called off; the same command continues. Interrupt again to end without waiting for the server");
-            client.cancel_backup_work(number).await?;
-            is_cancelled = true;
-        }
-        tokio::time::sleep(ASKED_EVERY).await;
     }
 }
 

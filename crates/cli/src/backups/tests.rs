@@ -5,7 +5,7 @@ use crate::client::fake::{answer, serve};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll};
 use stele_adminapi::{BEGIN_BACKUP_WORK_PATH, CANCEL_BACKUP_WORK_PATH, GET_BACKUP_WORK_PATH};
@@ -21,9 +21,14 @@ struct Works {
     states: Arc<Mutex<VecDeque<Option<BackupWork>>>>,
     orders: Arc<AtomicUsize>,
     cancellations: Arc<AtomicUsize>,
-    /// Questions for the state are not answered, but noted here.
+    /// Orders are not answered.
+    takes_no_orders: bool,
+    /// Questions for the state are not answered.
     is_silent: bool,
+    /// A call arrived, by its kind.
+    ordered: Arc<Notify>,
     asked: Arc<Notify>,
+    cancelled: Arc<Notify>,
 }
 
 impl Works {
@@ -41,17 +46,22 @@ impl Works {
         match request.uri().path() {
             BEGIN_BACKUP_WORK_PATH => {
                 self.orders.fetch_add(1, Ordering::Relaxed);
+                self.ordered.notify_one();
+                if self.takes_no_orders {
+                    std::future::pending::<()>().await;
+                }
                 answer(request, Ok(BackupWork::default())).await
             }
             CANCEL_BACKUP_WORK_PATH => {
                 self.cancellations.fetch_add(1, Ordering::Relaxed);
+                self.cancelled.notify_one();
                 answer(request, Ok(())).await
             }
-            GET_BACKUP_WORK_PATH if self.is_silent => {
-                self.asked.notify_one();
-                std::future::pending().await
-            }
             GET_BACKUP_WORK_PATH => {
+                self.asked.notify_one();
+                if self.is_silent {
+                    std::future::pending::<()>().await;
+                }
                 let state = self.states.lock().unwrap().pop_front().flatten();
                 answer(request, state.ok_or_else(|| Status::not_found("no such work"))).await
             }
@@ -105,9 +115,11 @@ async fn a_work_that_is_called_off_is_not_ordered_again() {
     let interrupts = AtomicUsize::new(0);
     let once = || {
         let is_first = interrupts.fetch_add(1, Ordering::Relaxed) == 0;
+        let works = works.clone();
         async move {
-            if !is_first {
-                std::future::pending::<()>().await;
+            match is_first {
+                true => works.asked.notified().await,
+                false => std::future::pending().await,
             }
         }
     };
@@ -129,8 +141,8 @@ async fn a_second_interrupt_ends_the_command_though_the_server_is_silent() {
     let signals = async {
         works.asked.notified().await;
         signal.notify_one();
-        // The first one has been taken when there is a place for the second.
-        tokio::task::yield_now().await;
+        // The work is called off, though the question is not answered.
+        works.cancelled.notified().await;
         signal.notify_one();
         std::future::pending::<()>().await;
     };
@@ -142,6 +154,31 @@ async fn a_second_interrupt_ends_the_command_though_the_server_is_silent() {
     });
     let why = ended.await.unwrap().unwrap_err().to_string();
     assert!(why.starts_with("interrupted again"), "{why}");
+}
+
+#[tokio::test]
+async fn an_interrupt_before_the_server_takes_the_order_ends_the_command() {
+    let works = Works {
+        takes_no_orders: true,
+        ..Works::default()
+    };
+    let client = serve(works.clone()).await;
+    let signal = Notify::new();
+    let run = carry_out_until(&client, create_order(), "copied", || signal.notified());
+    let signals = async {
+        works.ordered.notified().await;
+        signal.notify_one();
+        std::future::pending::<()>().await;
+    };
+    let ended = tokio::time::timeout(Duration::from_secs(10), async {
+        tokio::select! {
+            ended = run => ended,
+            () = signals => unreachable!("it waits for ever"),
+        }
+    });
+    let why = ended.await.unwrap().unwrap_err().to_string();
+    assert!(why.starts_with("interrupted; if the server"), "{why}");
+    assert_eq!((works.orders(), works.cancellations.load(Ordering::Relaxed)), (1, 0));
 }
 
 #[tokio::test]
