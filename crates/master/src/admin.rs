@@ -111,7 +111,7 @@ impl Master {
 
     /// Refuses to begin a namespace of the name by which access rules mean all of them. One that an earlier version has made goes on,
     /// and a restore may bring it back.
-    fn check_new_namespace(&self, name: &str) -> ServiceResult<()> {
+    pub(crate) fn check_new_namespace(&self, name: &str) -> ServiceResult<()> {
         let view = self.catalog.view();
         if name != "cluster" || view.namespaces.contains_key(name) || view.tables_of(name).next().is_some() {
             return Ok(());

@@ -166,6 +166,10 @@ impl Master {
     pub(crate) async fn copy_snapshot_locked(&self, copy: SnapshotCopy) -> ServiceResult<Arc<SnapshotInfo>> {
         self.find_out_snapshot().await.map_err(from_catalog)?;
         self.check_new(&copy.name, &copy.front_end_data, copy.expires_micros)?;
+        // Tables of the copy would be in its namespace.
+        if copy.name.namespace != copy.source.namespace {
+            self.check_new_namespace(&copy.name.namespace)?;
+        }
         let source = self.snapshot_entry(&copy.source)?;
         let id = self.new_snapshot_id().await?;
         let SnapshotFiles { parts, .. } = self.tablets.copy_snapshot((source.id, source.parts), id).await?;
@@ -255,6 +259,10 @@ impl Master {
         front_end_data: Option<Vec<u8>>,
         rules: &[AccessRule],
     ) -> ServiceResult<Arc<TableSchema>> {
+        // A table that comes back into its own namespace begins none.
+        if name.namespace != table.namespace {
+            self.check_new_namespace(&table.namespace)?;
+        }
         let clone = Clone {
             front_end_data,
             ..Clone::default()

@@ -221,3 +221,30 @@ async fn a_namespace_has_as_many_snapshots_as_places_are_left() {
     assert_eq!(refused.kind, ErrorKind::ResourceExhausted);
     assert!(refused.message.contains("there are 9000 snapshots"), "{refused}");
 }
+
+#[tokio::test]
+async fn no_clone_or_copy_begins_a_namespace_of_the_name_of_the_whole_cluster() {
+    let (_, _, master) = with_table(true).await;
+    master.create_snapshot(new_snapshot("s")).await.unwrap();
+    let (name, table) = (SnapshotName::new("n", "s"), TableName::new("cluster", "t"));
+    let copy = SnapshotCopy {
+        source: name.clone(),
+        name: SnapshotName::new("cluster", "s"),
+        expires_micros: None,
+        front_end_data: Vec::new(),
+    };
+    let refused = [
+        master.clone_snapshot(&name, &table, None).await.err(),
+        master.copy_snapshot(copy.clone()).await.err(),
+    ];
+    for error in refused {
+        let error = error.unwrap();
+        assert_eq!(error.kind, ErrorKind::InvalidArgument);
+        assert!(error.message.contains("the whole cluster"), "{}", error.message);
+    }
+    // An earlier version has made it.
+    let record = master.catalog.create_namespace("cluster", Bytes::new());
+    record.await.unwrap();
+    master.clone_snapshot(&name, &table, None).await.unwrap();
+    master.copy_snapshot(copy).await.unwrap();
+}
