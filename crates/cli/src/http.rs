@@ -34,16 +34,22 @@ pub struct HttpConnection {
 impl HttpConnection {
     /// The answer to a call of the console.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        let (status, body) = self.ask(path).await?;
+        let (bare, is_tls) = self.security.tls.is_tls(&self.http)?;
+        let token = self.security.bearer(bare, is_tls, "https://")?;
+        let (status, body) = self.ask_as(path, token.as_deref()).await?;
         if status != 200 {
             bail!("{}: {}", self.http, error_of(status, &body));
         }
         serde_json::from_slice(&body).with_context(|| format!("{} is not a server of this version", self.http))
     }
 
-    /// The status and the body of the answer to a call.
+    /// The status and the body of the answer to a call that everybody may make. The token stays here.
     pub async fn ask(&self, path: &str) -> Result<(u16, Vec<u8>)> {
-        let answer = timeout(WAIT_MAX, self.exchange(path)).await;
+        self.ask_as(path, None).await
+    }
+
+    async fn ask_as(&self, path: &str, token: Option<&str>) -> Result<(u16, Vec<u8>)> {
+        let answer = timeout(WAIT_MAX, self.exchange(path, token)).await;
         let answer = answer.with_context(|| format!("{} does not answer", self.http))??;
         let (_, is_tls) = self.security.tls.is_tls(&self.http)?;
         let hint = if is_tls { "" } else { ", or it is under TLS (https://)" };
@@ -51,18 +57,17 @@ impl HttpConnection {
         Ok((status, body.to_vec()))
     }
 
-    async fn exchange(&self, path: &str) -> Result<Vec<u8>> {
+    async fn exchange(&self, path: &str, token: Option<&str>) -> Result<Vec<u8>> {
         let (bare, is_tls) = self.security.tls.is_tls(&self.http)?;
-        let token = self.security.bearer(bare, is_tls, "https://")?;
         let connecting = TcpStream::connect(bare).await;
         let stream = connecting.with_context(|| format!("cannot connect to {bare}"))?;
         if !is_tls {
-            return request(stream, bare, path, token.as_deref()).await;
+            return request(stream, bare, path, token).await;
         }
         let connector = TlsConnector::from(Arc::new(self.security.tls.of_stream()?));
         let secured = connector.connect(server_name(bare)?, stream).await;
         let secured = secured.with_context(|| format!("TLS with {bare}"))?;
-        request(secured, bare, path, token.as_deref()).await
+        request(secured, bare, path, token).await
     }
 }
 
@@ -145,6 +150,39 @@ mod tests {
         assert_eq!(name("[::1]:8088"), "::1");
         assert_eq!(name("0.0.0.0:8088"), "localhost");
         assert!(server_name("a b:1").is_err());
+    }
+
+    #[tokio::test]
+    async fn the_token_is_for_calls_that_need_it() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let served = tokio::spawn(async move {
+            let mut requests = Vec::new();
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = vec![0; 1024];
+                let length = stream.read(&mut request).await.unwrap();
+                requests.push(String::from_utf8_lossy(&request[..length]).into_owned());
+                stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n1").await.unwrap();
+            }
+            requests
+        });
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "secret").unwrap();
+        let mut connection = HttpConnection {
+            http: address,
+            security: SecurityOptions {
+                token_file: Some(file.path().to_owned()),
+                ..SecurityOptions::default()
+            },
+        };
+        assert_eq!(connection.get::<u64>("/api").await.unwrap(), 1);
+        assert_eq!(connection.ask("/readyz").await.unwrap().0, 200);
+        let has_token: Vec<bool> = served.await.unwrap().iter().map(|r| r.contains("secret")).collect();
+        assert_eq!(has_token, [true, false]);
+        connection.http = "192.0.2.1:1".to_owned();
+        let refused = connection.get::<u64>("/api").await.unwrap_err().to_string();
+        assert!(refused.contains("as plain text"), "{refused}");
     }
 
     #[test]
