@@ -8,12 +8,13 @@ use std::process::Command;
 use yaml_rust2::{Yaml, YamlLoader};
 
 /// Variables of a client; those of the server are in its reference.
-const CLIENT_VARIABLES: [&str; 5] = [
+const CLIENT_VARIABLES: [&str; 6] = [
     "STELE_ADDRESS",
     "STELE_CA",
     "STELE_CLIENT_CERT",
     "STELE_CLIENT_KEY",
     "STELE_TOKEN_FILE",
+    "STELE_TOKEN_IN_CLEAR",
 ];
 
 /// Ports of other programs that the files name, and the number of the user in the image.

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use clap::builder::BoolishValueParser;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::net::IpAddr;
@@ -34,7 +35,8 @@ pub struct SecurityOptions {
     #[arg(long, value_name = "FILE", env = "STELE_TOKEN_FILE")]
     pub token_file: Option<PathBuf>,
     /// Sends the token as plain text to other machines
-    #[arg(long)]
+    // The server's STELE_INSECURE is about its own ports, and may be set for all programs of a container.
+    #[arg(long, env = "STELE_TOKEN_IN_CLEAR", value_parser = BoolishValueParser::new())]
     pub insecure: bool,
 }
 
@@ -211,6 +213,23 @@ mod tests {
         assert_eq!(is_sent("https://h:1", false).unwrap(), "secret");
         let none = SecurityOptions::default();
         assert!(none.bearer("h:1", false, "https://").unwrap().is_none());
+    }
+
+    #[test]
+    fn a_variable_permits_it_too() {
+        let command = SecurityOptions::augment_args(clap::Command::new("c"));
+        let insecure = command.get_arguments().find(|arg| arg.get_id() == "insecure").unwrap();
+        assert_eq!(insecure.get_env().unwrap(), "STELE_TOKEN_IN_CLEAR");
+        let parser = insecure.get_value_parser().clone();
+        let command = clap::Command::new("c").arg(clap::Arg::new("v").value_parser(parser));
+        let is_permitted = |value: &str| {
+            let found = command.clone().try_get_matches_from(["c", value]);
+            found.ok().map(|found| found.get_one::<bool>("v").copied().unwrap())
+        };
+        assert_eq!(
+            ["yes", "true", "no", "maybe"].map(is_permitted),
+            [Some(true), Some(true), Some(false), None]
+        );
     }
 
     #[test]
