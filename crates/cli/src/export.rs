@@ -210,7 +210,7 @@ enum Sink {
         path: PathBuf,
         options: String,
         /// Of the part, until the file has its name and the checkpoint is removed.
-        _lock: FileLock,
+        _lock: Option<FileLock>,
     },
 }
 
@@ -253,7 +253,7 @@ impl Output {
         restart: bool,
     ) -> Result<Output> {
         let (part, state_path) = (part_path(path), state_path(path));
-        let lock = FileLock::of(&part)?;
+        let lock = FileLock::if_possible(&part)?;
         let state = match checkpoint::load::<ExportCheckpoint>(&state_path)? {
             Some(found) if !restart => resume_state(&found, &options, &part, &state_path)?,
             _ => State::default(),
