@@ -75,10 +75,15 @@ pub async fn run(args: ExportArgs) -> Result<ExitCode> {
     let mut output = match path {
         None => Output::to_stdout(writer, compression),
         Some(path) => {
-            if path.exists() && !args.force {
-                bail!("{} exists; replace it with --force", path.display());
-            }
-            Output::to_file(writer, compression, path, options_hash(&args, format), args.restart)?
+            let lock = lock(path, args.force)?;
+            Output::to_file(
+                writer,
+                compression,
+                path,
+                options_hash(&args, format),
+                args.restart,
+                lock,
+            )?
         }
     };
     let client = args.connection.connect().await?;
@@ -251,9 +256,9 @@ impl Output {
         path: &Path,
         options: String,
         restart: bool,
+        lock: Option<FileLock>,
     ) -> Result<Output> {
         let (part, state_path) = (part_path(path), state_path(path));
-        let lock = FileLock::if_possible(&part)?;
         let state = match checkpoint::load::<ExportCheckpoint>(&state_path)? {
             Some(found) if !restart => resume_state(&found, &options, &part, &state_path)?,
             _ => State::default(),
@@ -395,6 +400,16 @@ impl Output {
         }
         Ok(self.state)
     }
+}
+
+/// Locks the part of an output, which must not exist unless it is replaced.
+fn lock(path: &Path, force: bool) -> Result<Option<FileLock>> {
+    let lock = FileLock::if_possible(&part_path(path))?;
+    // Looked at under the lock: a run that held it until now has made the file.
+    if path.exists() && !force {
+        bail!("{} exists; replace it with --force", path.display());
+    }
+    Ok(lock)
 }
 
 fn part_path(path: &Path) -> PathBuf {

@@ -24,7 +24,8 @@ fn open(path: &Path, compression: Compression, options: &str, restart: bool) -> 
         ..CellArgs::default()
     };
     let writer = RowWriter::new(OutputFormat::Csv, &args)?;
-    Output::to_file(writer, compression, path, options.to_owned(), restart)
+    let lock = lock(path, false)?;
+    Output::to_file(writer, compression, path, options.to_owned(), restart, lock)
 }
 
 fn text(path: &Path) -> String {
@@ -88,7 +89,26 @@ fn one_run_at_a_time_writes_an_output() {
     }
     first.finish().unwrap();
     assert_eq!(text(&path), "row,f:q\n0001,1\n");
-    assert!(open(&path, Compression::None, "o", false).is_ok());
+    assert!(lock(&path, true).unwrap().is_some());
+}
+
+/// Another run may finish the file between the start of this one and its lock.
+#[test]
+fn a_file_that_exists_is_refused_under_the_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("out.csv");
+    fs::write(&path, "rows").unwrap();
+    let held = lock(&path, true).unwrap();
+    assert!(
+        lock(&path, false)
+            .unwrap_err()
+            .to_string()
+            .contains("in use by another process")
+    );
+    drop(held);
+    let refused = lock(&path, false).unwrap_err().to_string();
+    assert!(refused.ends_with("exists; replace it with --force"), "{refused}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no lock is left");
 }
 
 #[test]
