@@ -19,6 +19,7 @@ use crate::client::{Client, TableRef};
 use crate::compression::Compression;
 use crate::connection::Connection;
 use crate::escape::escape;
+use crate::file_lock::FileLock;
 use crate::formats::InputFormat;
 use crate::mapping::{MapRule, Mapping, MappingOptions};
 use crate::progress::{Progress, count};
@@ -146,6 +147,7 @@ pub async fn run(args: ImportArgs) -> Result<ExitCode> {
     let path = (args.input != Path::new("-")).then_some(args.input.as_path());
     let source = args.source_options(path)?;
     args.check_files(path)?;
+    let _lock = args.lock(path)?;
     let identity = path.map(source::identify).transpose()?;
     let mut start = args.start(identity.clone(), source)?;
     let bad = args.bad_list(path, &mut start)?;
@@ -297,6 +299,11 @@ impl ImportArgs {
             }
         }
         Ok(())
+    }
+
+    /// Keeps a second run of the import away from the progress and the list of bad records. Standard input has no progress.
+    fn lock(&self, input: Option<&Path>) -> Result<Option<FileLock>> {
+        input.map_or(Ok(None), |_| FileLock::if_possible(&self.state_path()))
     }
 
     /// The list of bad records, which the checkpoint names from now on.

@@ -299,3 +299,18 @@ async fn a_second_interrupt_ends_at_once() {
     let saved: ImportCheckpoint = checkpoint::load(&state).unwrap().unwrap();
     assert_eq!(saved.records, 7);
 }
+
+/// Both would write one checkpoint, and cut off what the other has listed.
+#[tokio::test]
+async fn one_run_at_a_time_imports_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (input, state) = interrupted(dir.path());
+    let held = FileLock::of(&state).unwrap();
+    // Nothing listens there, which would be another error.
+    let args = args(&input, &["--address", "127.0.0.1:1"]);
+    let refused = run(args.clone()).await.unwrap_err().to_string();
+    assert!(refused.contains("in use by another process"), "{refused}");
+    drop(held);
+    assert!(args.lock(Some(&input)).unwrap().is_some());
+    assert!(args.lock(None).unwrap().is_none());
+}
