@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::conformance;
+use rustix::fs::Mode;
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use stele_env::tokio_env::TokioRuntime;
@@ -50,6 +51,8 @@ async fn one_owner_at_a_time() {
 
 #[tokio::test]
 async fn a_new_root_is_for_its_user_alone() {
+    // The usual umask, under which directories are open to others.
+    rustix::process::umask(Mode::from_raw_mode(0o022));
     let directory = TempDir::new().unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let (above, existing) = (directory.path().join("a"), directory.path().join("b"));

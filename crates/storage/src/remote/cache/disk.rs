@@ -240,6 +240,8 @@ mod tests {
 
     #[test]
     fn a_new_folder_is_for_its_user_alone() {
+        // The usual umask, under which directories are open to others.
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         let folder = tempfile::TempDir::new().unwrap();
         let dir = folder.path().join("above/cache");
         let options = CacheOptions {
