@@ -323,7 +323,7 @@ async fn an_operation_is_forgotten_without_a_loss_of_what_another_server_wrote_m
         let schema = stele_client::TableService::schema(&*harness.fake, &name);
         schema.unwrap().front_end_data.clone()
     };
-    let descriptor = b"\x12\x02ab";
+    let descriptor: &[u8] = b"\x12\x02ab";
     harness.fake.overtake_next([descriptor, &data()[..]].concat());
     let mut operations = harness.restarted().operations();
     let delete = || longrunning::DeleteOperationRequest {
