@@ -192,8 +192,8 @@ fn url(rival: Rival, place: &Place) -> Result<String> {
     party::url_of(&place.party()).with_context(|| format!("{} left no party file", rival.name()))
 }
 
-/// Starts the parts that are missing; whether none ran before.
-fn start(rival: Rival, place: &Place, request: &Request) -> Result<bool> {
+/// Starts the parts that are missing; their names.
+fn start(rival: Rival, place: &Place, request: &Request) -> Result<Vec<&'static str>> {
     let _lock = place.lock()?;
     let parts = rival.parts();
     let alive = parts
@@ -208,7 +208,7 @@ fn start(rival: Rival, place: &Place, request: &Request) -> Result<bool> {
     if alive.len() == parts.len() && place.party().exists() {
         say!("{} runs already", rival.name());
         print_url(place)?;
-        return Ok(false);
+        return Ok(Vec::new());
     }
     if !alive.is_empty() {
         say!(
@@ -221,11 +221,12 @@ fn start(rival: Rival, place: &Place, request: &Request) -> Result<bool> {
     place.prepare(request.fresh)?;
     place.forget_party()?;
     fs::write(place.request(), &wanted).with_context(|| format!("writing {}", place.request().display()))?;
+    let missing = || parts.iter().filter(|part| !alive.contains(&part.name));
     let party = match rival.complete(place, request) {
         Ok(party) => party,
         Err(error) => {
             // Last started, first stopped; parts that ran before are left alone.
-            for part in parts.iter().rev().filter(|part| !alive.contains(&part.name)) {
+            for part in missing().rev() {
                 process::stop(place, part.name, part.patience)?;
             }
             return Err(error);
@@ -233,7 +234,7 @@ fn start(rival: Rival, place: &Place, request: &Request) -> Result<bool> {
     };
     party.write(&place.party())?;
     print_url(place)?;
-    Ok(alive.is_empty())
+    Ok(missing().map(|part| part.name).collect())
 }
 
 /// The key by which two requests are the same: the settings in their order, and the directory.
@@ -275,13 +276,18 @@ fn print_url(place: &Place) -> Result<()> {
 }
 
 fn stop(rival: Rival, place: &Place) -> Result<()> {
+    stop_parts(rival, place, |_| true)
+}
+
+/// Stops the parts that are chosen by name.
+fn stop_parts(rival: Rival, place: &Place, chosen: impl Fn(&str) -> bool) -> Result<()> {
     if !place.exists() {
         say!("{}: never started here", rival.name());
         return Ok(());
     }
     let _lock = place.lock()?;
     place.forget_party()?;
-    for part in rival.parts().iter().rev() {
+    for part in rival.parts().iter().rev().filter(|part| chosen(part.name)) {
         let ending = match process::stop(place, part.name, part.patience)? {
             process::Ending::WasGone => "was not running",
             process::Ending::Asked => "stopped",

@@ -1,17 +1,18 @@
 //! A rival that is there as long as a task needs it.
 //!
-//! Invariant: a rival that ran before runs afterwards, and one that the task started is stopped, also after an error.
+//! Invariant: the parts of a rival that ran before run afterwards, and those that the task started are stopped, also after
+//! an error.
 
 use super::{Place, Request, Rival};
 use anyhow::Result;
 
-/// A rival that is stopped when dropped, unless it ran before.
+/// A rival whose parts are stopped when dropped, but those that ran before.
 pub struct Running {
     rival: Rival,
     place: Place,
     url: String,
-    /// Constant, but for [`Running::stop`].
-    is_own: bool,
+    /// The parts that the task started. Constant, but for [`Running::stop`].
+    started: Vec<&'static str>,
 }
 
 impl Running {
@@ -21,12 +22,12 @@ impl Running {
     }
 
     fn start_at(rival: Rival, place: Place, request: &Request) -> Result<Running> {
-        let is_own = super::start(rival, &place, request)?;
+        let started = super::start(rival, &place, request)?;
         let mut running = Running {
             rival,
             place,
             url: String::new(),
-            is_own,
+            started,
         };
         running.url = super::url(rival, &running.place)?;
         Ok(running)
@@ -48,26 +49,29 @@ impl Running {
         self.rival
     }
 
-    /// Whether the task started it.
+    /// Whether the task started all of it.
     pub fn is_own(&self) -> bool {
-        self.is_own
+        self.started.len() == self.rival.parts().len()
     }
 
-    /// Stops it, unless it ran before.
+    /// Stops the parts that the task started.
     pub fn stop(mut self) -> Result<()> {
-        match std::mem::take(&mut self.is_own) {
-            true => super::stop(self.rival, &self.place),
-            false => Ok(()),
+        self.stop_started()
+    }
+
+    /// The same, for the first time.
+    fn stop_started(&mut self) -> Result<()> {
+        let started = std::mem::take(&mut self.started);
+        if started.is_empty() {
+            return Ok(());
         }
+        super::stop_parts(self.rival, &self.place, |part| started.contains(&part))
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if !self.is_own {
-            return;
-        }
-        if let Err(error) = super::stop(self.rival, &self.place) {
+        if let Err(error) = self.stop_started() {
             eprintln!("stopping {}: {error:#}", self.rival.name());
         }
     }
@@ -136,9 +140,37 @@ mod tests {
             rival: Rival::Emulator,
             place: place(&scratch, &process),
             url: String::new(),
-            is_own: true,
+            started: vec![emulator::PART.name],
         });
         assert!(process.ended().unwrap().is_some());
         scratch.passed();
     }
 }
+
+    #[test]
+    fn parts_that_ran_before_outlive_those_that_the_task_started() {
+        let scratch = Scratch::new("rival-parts").unwrap();
+        let place = Place::of(&scratch.join("hbase").to_string_lossy());
+        place.prepare(true).unwrap();
+        let parts = Rival::Hbase.parts();
+        let mut processes: Vec<_> = parts.iter().map(|_| sleeper()).collect();
+        for (part, process) in parts.iter().zip(&processes) {
+            let identity = Identity::of(process.pid()).unwrap();
+            fs::write(place.pid_file(part.name), format!("{identity}\n")).unwrap();
+        }
+        let last = parts.len() - 1;
+        let running = Running {
+            rival: Rival::Hbase,
+            place,
+            url: String::new(),
+            started: vec![parts[last].name],
+        };
+        assert!(!running.is_own());
+        running.stop().unwrap();
+        let ended: Vec<_> = processes
+            .iter_mut()
+            .map(|process| process.ended().unwrap().is_some())
+            .collect();
+        assert!(ended[last] && ended[..last].iter().all(|ended| !ended), "{ended:?}");
+        scratch.passed();
+    }
