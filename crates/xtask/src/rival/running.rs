@@ -133,6 +133,17 @@ mod tests {
     }
 
     #[test]
+    fn a_rival_that_is_to_begin_empty_must_not_run_before() {
+        let scratch = Scratch::new("rival-fresh").unwrap();
+        let process = sleeper();
+        let fresh = Request { fresh: true, ..REQUEST };
+        let refused = Running::start_at(Rival::Emulator, place(&scratch, &process), &fresh);
+        let why = refused.err().expect("an error").to_string();
+        assert!(why.contains("cargo xtask rival stop emulator"), "{why}");
+        scratch.passed();
+    }
+
+    #[test]
     fn a_rival_of_the_task_is_stopped_with_it() {
         let scratch = Scratch::new("rival-own").unwrap();
         let mut process = sleeper();
@@ -145,7 +156,6 @@ mod tests {
         assert!(process.ended().unwrap().is_some());
         scratch.passed();
     }
-}
 
     #[test]
     fn parts_that_ran_before_outlive_those_that_the_task_started() {
@@ -174,3 +184,4 @@ mod tests {
         assert!(ended[last] && ended[..last].iter().all(|ended| !ended), "{ended:?}");
         scratch.passed();
     }
+}
