@@ -286,13 +286,12 @@ impl Cluster {
         }
     }
 
-    /// The names and ids of all processes.
+    /// The names and ids of all processes. No two have one name: the bench tells their CPU time apart by it.
     fn pids(&self) -> Vec<(String, u32)> {
         let nodes = self.nodes.iter().map(|node| (node.name.clone(), node.process.pid()));
-        let etcd = self.etcd.pids().map(|pid| ("etcd".to_owned(), pid));
         let store = ("s3".to_owned(), self.store.pid());
         let hdfs = self.hdfs.iter().flat_map(Hdfs::pids);
-        nodes.chain(etcd).chain([store]).chain(hdfs).collect()
+        nodes.chain(self.etcd.pids()).chain([store]).chain(hdfs).collect()
     }
 
     /// The arguments that name the storages.

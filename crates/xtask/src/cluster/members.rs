@@ -27,6 +27,11 @@ struct Member {
     process: Option<Process>,
 }
 
+/// The folder of a member's data.
+fn folder(at: usize) -> String {
+    format!("etcd-{at}")
+}
+
 impl Members {
     /// Starts them with empty data.
     pub fn start(scratch: &Scratch, host: &mut dyn FnMut() -> Result<Host>) -> Result<Members> {
@@ -39,8 +44,8 @@ impl Members {
                 host,
                 client,
                 peer,
-                data: scratch.join(&format!("etcd-{at}")),
-                log: scratch.join(&format!("etcd-{at}.log")),
+                data: scratch.join(&folder(at)),
+                log: scratch.join(&format!("{}.log", folder(at))),
                 process: None,
             });
         }
@@ -67,12 +72,10 @@ impl Members {
         format!("etcd://{}/{name}", clients.join(","))
     }
 
-    /// The ids of the processes that run.
-    pub fn pids(&self) -> impl Iterator<Item = u32> {
-        self.members
-            .iter()
-            .filter_map(|member| member.process.as_ref())
-            .map(Process::pid)
+    /// The names and ids of the processes that run. The names are those of their logs.
+    pub fn pids(&self) -> impl Iterator<Item = (String, u32)> {
+        let numbered = self.members.iter().enumerate();
+        numbered.filter_map(|(at, member)| Some((folder(at), member.process.as_ref()?.pid())))
     }
 
     /// The hosts of the members.
@@ -135,5 +138,32 @@ impl Member {
         launch::wait("a member of etcd", process, || {
             std::net::TcpStream::connect(&self.client).is_ok()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::Run;
+
+    #[test]
+    fn all_processes_have_names_of_their_own() {
+        let process = || Process::new(Run::new("sleep").args(["60"]).into_command().spawn().unwrap());
+        let member = |process| Member {
+            name: String::new(),
+            host: Host::local(),
+            client: String::new(),
+            peer: String::new(),
+            data: PathBuf::new(),
+            log: PathBuf::new(),
+            process,
+        };
+        let members = Members {
+            members: vec![member(Some(process())), member(None), member(Some(process()))],
+            all: String::new(),
+        };
+        // One that was killed keeps its number.
+        let names: Vec<String> = members.pids().map(|(name, _)| name).collect();
+        assert_eq!(names, ["etcd-0", "etcd-2"]);
     }
 }
