@@ -83,7 +83,8 @@ pub fn run(megabytes: u64, budgets_mib: &[u64], seconds: u32) -> Result<bool> {
     let load = tools::go_program("load")?;
     let mut outcomes = Vec::new();
     for memory_mib in budgets_mib {
-        let outcome = one(&load, megabytes, *memory_mib, seconds)?;
+        let is_largest = budgets_mib.iter().max() == Some(memory_mib);
+        let outcome = one(&load, megabytes, (*memory_mib, is_largest), seconds)?;
         for (what, holds) in &outcome.checks {
             println!("{} {what}", if *holds { "ok  " } else { "FAIL" });
         }
@@ -95,7 +96,8 @@ pub fn run(megabytes: u64, budgets_mib: &[u64], seconds: u32) -> Result<bool> {
         .all(|outcome| outcome.checks.iter().all(|(_, holds)| *holds)))
 }
 
-fn one(load: &Path, megabytes: u64, memory_mib: u64, seconds: u32) -> Result<Outcome> {
+/// All phases on a budget, of which it matters whether it is the largest.
+fn one(load: &Path, megabytes: u64, (memory_mib, is_largest): (u64, bool), seconds: u32) -> Result<Outcome> {
     println!("=== budget {memory_mib} MiB");
     let scratch = Scratch::new("soak")?;
     let (data, log) = (scratch.join("data"), scratch.join("server.log"));
@@ -150,7 +152,7 @@ fn one(load: &Path, megabytes: u64, memory_mib: u64, seconds: u32) -> Result<Out
     let restart = Instant::now();
     let mut server = Server::start(&start)?;
     let recovery = restart.elapsed();
-    let recovered = recovered(load, server.address(), rows, &state)?;
+    let (recovered, large) = recovered(load, server.address(), rows, &state)?;
     peaks.push(("restart and count".to_owned(), server.process().peak_rss_bytes()?));
 
     let limit = (memory_mib << 20) + RSS_MARGIN_BYTES;
@@ -166,6 +168,7 @@ fn one(load: &Path, megabytes: u64, memory_mib: u64, seconds: u32) -> Result<Out
         (format!("ready again in {} ms", recovery.as_millis()), true),
     ];
     checks.extend(recovered);
+    checks.push(large_values(&large, is_largest));
     checks.extend(answered);
     checks.extend(peaks.iter().map(|(name, peak)| {
         let what = format!("{name}: peak {} MiB, at most {} MiB", peak >> 20, limit >> 20);
@@ -181,12 +184,12 @@ fn one(load: &Path, megabytes: u64, memory_mib: u64, seconds: u32) -> Result<Out
     })
 }
 
-/// Whether a server that was killed has all data.
-fn recovered(load: &Path, address: &str, rows: u64, state: &str) -> Result<Vec<(String, bool)>> {
+/// Whether a server that was killed has all data, and what was found of the large values.
+fn recovered(load: &Path, address: &str, rows: u64, state: &str) -> Result<([(String, bool); 2], Value)> {
     let ask = |arguments: &[&str]| json_line(Run::new(load).args(arguments).args(["-address", address]));
     let (all, wide) = (ask(&["count"])?, ask(&["count", "-table", "wide"])?);
     let large = ask(&["large-check", "-table", "large", "-state", state])?;
-    Ok(vec![
+    let checks = [
         // Since the first count they were overwritten with others of the same length. Other phases have tables of their own.
         (
             format!("{rows} whole rows after recovery"),
@@ -196,8 +199,8 @@ fn recovered(load: &Path, address: &str, rows: u64, state: &str) -> Result<Vec<(
             format!("{WIDE_CELLS} cells of the wide row after recovery"),
             held(&wide) == (Some(1), Some(WIDE_CELLS * WIDE_VALUE_BYTES)),
         ),
-        large_values(&large),
-    ])
+    ];
+    Ok((checks, large))
 }
 
 /// The rows and bytes of a count.
@@ -209,17 +212,39 @@ fn number(value: &Value, name: &str) -> Option<u64> {
     value.get(name).and_then(Value::as_u64)
 }
 
-/// Whether there are large values that were acknowledged, and none is wrong; shows those that are.
-fn large_values(answer: &Value) -> (String, bool) {
-    let rows = number(answer, "rows").unwrap_or(0);
+/// Whether there are large values that were acknowledged, and none is wrong; shows those that are. The largest budget must
+/// have taken some of each size: a smaller one may refuse all of the largest size.
+fn large_values(answer: &Value, of_each_size: bool) -> (String, bool) {
+    let rows = |bytes| answer.get("rows").and_then(|rows| number(rows, bytes)).unwrap_or(0);
+    let found: Vec<(&str, u64)> = large_sizes().map(|bytes| (bytes, rows(bytes))).collect();
+    let enough = match of_each_size {
+        true => found.iter().all(|(_, rows)| *rows > 0),
+        false => found.iter().any(|(_, rows)| *rows > 0),
+    };
+    let counts: Vec<String> = found
+        .iter()
+        .map(|(bytes, rows)| format!("{rows} of {bytes} bytes"))
+        .collect();
     let wrong = answer.get("wrong").and_then(Value::as_array);
     for line in wrong.into_iter().flatten() {
         eprintln!("    {line}");
     }
     (
-        format!("{rows} acknowledged large values after recovery"),
-        rows > 0 && wrong.is_some_and(Vec::is_empty),
+        format!("acknowledged large values after recovery: {}", counts.join(", ")),
+        enough && wrong.is_some_and(Vec::is_empty),
     )
+}
+
+/// The sizes of large values in [`PHASES`], as arguments.
+fn large_sizes() -> impl Iterator<Item = &'static str> {
+    let large = PHASES
+        .iter()
+        .filter(|(_, arguments)| arguments.first() == Some(&"large"));
+    let size = |arguments: &[&'static str]| {
+        let at = arguments.iter().position(|argument| *argument == "-bytes")?;
+        arguments.get(at + 1).copied()
+    };
+    large.filter_map(move |(_, arguments)| size(arguments))
 }
 
 fn print_table(outcomes: &[Outcome]) {
@@ -265,10 +290,16 @@ mod tests {
 
     #[test]
     fn large_values_are_kept_if_there_are_some_and_none_is_wrong() {
-        let holds = |answer: Value| large_values(&answer).1;
-        assert!(holds(json!({"rows": 3, "wrong": []})));
-        assert!(!holds(json!({"rows": 3, "wrong": ["row r is not there"]})));
-        assert!(!holds(json!({"rows": 0, "wrong": []})));
-        assert!(!holds(json!({})));
+        let holds = |answer: Value| [false, true].map(|of_each_size| large_values(&answer, of_each_size).1);
+        let both = json!({"3000000": 3, "16000000": 1});
+        assert_eq!(holds(json!({"rows": both, "wrong": []})), [true; 2]);
+        assert_eq!(
+            holds(json!({"rows": both, "wrong": ["row r is not there"]})),
+            [false; 2]
+        );
+        // The small budget may refuse the largest values, the large one may not.
+        assert_eq!(holds(json!({"rows": {"3000000": 3}, "wrong": []})), [true, false]);
+        assert_eq!(holds(json!({"rows": {}, "wrong": []})), [false; 2]);
+        assert_eq!(holds(json!({})), [false; 2]);
     }
 }

@@ -188,10 +188,10 @@ func readCell(ctx context.Context, client pb.BigtableClient, table, key string) 
 	}
 }
 
-// largeCheck tells how many rows had an acknowledged write, and what is wrong.
+// largeCheck tells how many rows had an acknowledged write, by the size of their values, and what is wrong.
 type largeCheck struct {
-	Rows  int      `json:"rows"`
-	Wrong []string `json:"wrong"`
+	Rows  map[int]int `json:"rows"`
+	Wrong []string    `json:"wrong"`
 }
 
 // checkLarge compares all rows of the file with those of a server.
@@ -205,7 +205,7 @@ func checkLarge(ctx context.Context, address string, s settings) (*largeCheck, e
 		return nil, err
 	}
 	defer connection.Close()
-	client, result := pb.NewBigtableClient(connection), &largeCheck{Wrong: []string{}}
+	client, result := pb.NewBigtableClient(connection), &largeCheck{Rows: map[int]int{}, Wrong: []string{}}
 	for _, key := range slices.Sorted(maps.Keys(rows)) {
 		found, err := readPatiently(ctx, client, tableName(s), key)
 		if err != nil {
@@ -213,7 +213,7 @@ func checkLarge(ctx context.Context, address string, s settings) (*largeCheck, e
 		}
 		row := rows[key]
 		if row.Known > 0 {
-			result.Rows++
+			result.Rows[row.Bytes]++
 		}
 		if err := row.judge(key, found); err != nil && len(result.Wrong) < wrongMax {
 			result.Wrong = append(result.Wrong, err.Error())
