@@ -1,4 +1,4 @@
-//! Kills a process with all that it has started: its *descendants*.
+//! Kills a process with those below it: its *descendants*.
 //!
 //! They are found by their parents. A process group would be found more easily. But an interrupt of the terminal reaches this program's
 //! group only, so that it would leave the processes of other groups running. A process whose parent has ended is not found.

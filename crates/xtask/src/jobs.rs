@@ -1,8 +1,8 @@
 //! Runs programs of the pipeline, as many at a time as there are processors.
 //!
 //! A *job* is a program that checks something. Its output goes to a file in `target/test-output` and is shown only if
-//! the job failed, so that the output of jobs never mixes. One that hangs is killed after [`LONGEST`], with all that it started, and
-//! has failed.
+//! the job failed, so that the output of jobs never mixes. One that hangs is killed after [`LONGEST`], and has failed. The
+//! processes below it are killed too, but not those whose parent has ended.
 
 use crate::descendants;
 use crate::shell::target_dir;
@@ -225,7 +225,7 @@ mod tests {
         );
     }
     #[test]
-    fn a_job_that_hangs_is_killed_with_all_that_it_started() {
+    fn a_job_that_hangs_is_killed_with_the_processes_below_it() {
         let scratch = Scratch::new("jobs").unwrap();
         let file = scratch.join("pid");
         let of_child = format!("sleep 600 & echo $! > {0}.part; mv {0}.part {0}; wait", file.display());
