@@ -6,7 +6,9 @@
 
 use super::bench::bundle::{Bundle, FORMAT, Party, Witness};
 use super::bench::outcome::histogram::{self, merge_kinds, record};
-use super::bench::outcome::{EncodedHistogram, Ending, Event, KindOutcome, RunOutcome, Second, Skew, WorkerOutcome};
+use super::bench::outcome::{
+    EncodedHistogram, Ending, Event, KindOutcome, RunOutcome, STALE_READS, Second, Skew, WorkerOutcome,
+};
 use super::bench::plan::{
     Activity, Axis, Experiment, Metric, Point, Published, Role, Run, Stage, Stop, Suite, Workload,
 };
@@ -441,7 +443,7 @@ fn finish(outcome: &mut RunOutcome, experiment: &Experiment, point: &Point) {
     }
     if experiment.id == "B22" && outcome.party > 0 {
         outcome.verdict.stale = outcome.verdict.checked / 400;
-        outcome.ending = Ending::Failed(vec![format!("{} stale values", outcome.verdict.stale)]);
+        outcome.ending = Ending::Failed(vec![format!("{} {STALE_READS}", outcome.verdict.stale)]);
     }
     if experiment.id == "B24" {
         outcome.events = vec![

@@ -1,7 +1,7 @@
 //! The value of a run's outcome in an experiment's metric, and further figures. Pure.
 //!
 //! Rule: only a run that passed has a value. The one exception is the share of stale reads: it fails the run and is the
-//! experiment's subject at the same time. It is drawn as failed.
+//! experiment's subject at the same time. It is drawn as failed. A run with another fault has no value of it either.
 
 use crate::outcome::histogram::merge;
 use crate::outcome::{Ending, KindOutcome, RunOutcome};
@@ -37,11 +37,11 @@ pub fn meaning(metric: Metric) -> Meaning {
 
 /// The run's value in `metric`, if it may be shown as a result.
 pub fn value(run: &RunOutcome, metric: Metric) -> Option<f64> {
-    match (&run.ending, metric) {
-        (Ending::Passed, _) => measured(run, metric),
-        (Ending::Failed(_), Metric::StalePercent) => measured(run, metric),
-        _ => None,
-    }
+    let may_show = match metric {
+        Metric::StalePercent => run.passed_but_for_stale_reads(),
+        _ => run.ending == Ending::Passed,
+    };
+    if may_show { measured(run, metric) } else { None }
 }
 
 fn measured(run: &RunOutcome, metric: Metric) -> Option<f64> {
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn a_failed_run_has_no_value_but_its_staleness() {
         let mut failed = RunOutcome {
-            ending: Ending::Failed(vec!["stale".into()]),
+            ending: Ending::Failed(vec!["5 stale reads".into()]),
             ..run()
         };
         failed.verdict.checked = 1000;
@@ -264,6 +264,8 @@ mod tests {
 
     #[test]
     fn latencies_of_a_run_are_those_of_its_histogram() {
+        failed.ending = Ending::Failed(vec!["the last worker died".into(), "5 stale reads".into()]);
+        assert_eq!(value(&failed, Metric::StalePercent), None);
         let bundle = fabricated::bundle(1.0);
         let latency = Latency::of_kinds(&bundle.runs[0].kinds).unwrap();
         assert!((latency.mean / latency.histogram.mean() - 1.0).abs() < 0.002);
