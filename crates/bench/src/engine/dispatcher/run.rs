@@ -1,6 +1,8 @@
 //! One run: instructs the workers, observes them, and adds up their reports.
 
 mod sums;
+#[cfg(test)]
+mod tests;
 
 use super::{Dispatcher, Happening, SILENCE_MAX, STANDSTILL_MAX};
 use crate::engine::frames::{FromDispatcher, FromWorker, Report, Start};
@@ -14,7 +16,10 @@ use std::time::{Duration, Instant};
 use sums::Sums;
 use tokio::process::Command;
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
 
+/// A check of the workers that comes later than this says nothing about them. Load of the machine delays it by less.
+const LATE_MAX: Duration = Duration::from_secs(5);
 /// Longest time for workers to connect their clients, and to end a run.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Longest time for the command that kills servers. It also restarts those that are to return.
@@ -146,16 +151,18 @@ impl<'a> UnderWay<'a> {
         while !self.is_over() {
             let (until_mark, wake) = self.next_moment();
             tokio::select! {
+        // Late ticks made up for would all come before the messages that arrived meanwhile.
+        every.set_missed_tick_behavior(MissedTickBehavior::Delay);
                 // A planned action that is due comes before a message that may end the run. Messages may come without
                 // end, so they are last.
                 biased;
                 () = tokio::time::sleep_until(until_mark.into()), if wake => self.moment(observer),
                 Some(ended) = self.disrupted.recv() => self.disruption_ended(ended),
-                _ = every.tick() => {
+                due = every.tick() => {
                     if observer.is_interrupted() {
                         return Err("interrupted".into());
                     }
-                    self.check_progress(dispatcher).await?;
+                    self.check_progress(dispatcher, due.elapsed()).await?;
                     let last = self.sums.last_second();
                     let done = self.done_operations();
                     observer.progress(self.order.run, self.elapsed(), done, self.book.total(), last.as_ref());
@@ -473,7 +480,15 @@ impl<'a> UnderWay<'a> {
         }
     }
 
-    async fn check_progress(&mut self, dispatcher: &mut Dispatcher) -> Result<(), String> {
+    /// Finds workers that are silent, and a run that stands still. `late` is how long after its time it is called.
+    async fn check_progress(&mut self, dispatcher: &mut Dispatcher, late: Duration) -> Result<(), String> {
+        if late > LATE_MAX {
+            // This process was suspended, and has read no message meanwhile. Silence counts from here.
+            let now = Instant::now();
+            dispatcher.workers.values_mut().for_each(|worker| worker.heard = now);
+            self.moved = now;
+            return Ok(());
+        }
         let began = self.began.is_some();
         let silent: Vec<u32> = self
             .slots
