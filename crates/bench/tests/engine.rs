@@ -431,6 +431,81 @@ async fn disrupted_and_checked(url: &str) -> Vec<RunOutcome> {
     let target = target::open(url).await.expect("a target");
     let mut check = check();
     check.clients = 1;
+/// An observer whose user interrupts.
+struct Interrupting;
+
+impl Observer for Interrupting {
+    fn server_cpu(&mut self) -> BTreeMap<String, ProcessTime> {
+        BTreeMap::new()
+    }
+
+    fn progress(&mut self, _: &Run, _: f64, _: u64, _: u64, _: Option<&Second>) {}
+
+    fn is_interrupted(&self) -> bool {
+        true
+    }
+}
+
+/// Gets that go on until the run is broken off, while a command is to kill a server.
+fn broken_off(command: &str) -> Run {
+    let gets = vec![(Operation::Get, 1.0)];
+    let mut run = run("gets", Role::Measure, gets, KeyOrder::Uniform, Stop::Seconds(600.0));
+    if let Activity::Table(workload) = &mut run.activity {
+        workload.verify = false;
+    }
+    run.disruption = Some(Disruption {
+        at_seconds: 0.0,
+        command: command.into(),
+    });
+    run
+}
+
+#[test]
+fn a_command_that_outlives_a_run_that_was_broken_off_is_waited_for() {
+    let outcome = block_on(async {
+        let mut dispatcher = Dispatcher::listen(hiring(1)).await.expect("a dispatcher");
+        let mut killer = Killer(Some(process(&dispatcher.address().to_string())));
+        dispatcher.hire().await.expect("a worker");
+        let run = broken_off("sleep 4; echo gone");
+        let order = Order {
+            run: &run,
+            target: "null://hbase",
+            written: &[],
+        };
+        dispatcher.run(&order, &mut killer).await
+    });
+    assert!(
+        causes(&outcome).contains("the last worker died"),
+        "{}",
+        causes(&outcome)
+    );
+    let is_end = |text: &str| text.contains("gone") && text.contains("exit status: 0");
+    assert!(
+        outcome.events.iter().any(|event| is_end(&event.text)),
+        "{:?}",
+        outcome.events
+    );
+    assert!(outcome.seconds < 600.0);
+}
+
+#[test]
+fn an_interrupt_ends_the_wait_for_the_command() {
+    let outcome = block_on(async {
+        let run = broken_off("sleep 50");
+        let order = Order {
+            run: &run,
+            target: "memory://interrupted",
+            written: &[],
+        };
+        let target = target::open(order.target).await.expect("a target");
+        target.create_table(&spec()).await.expect("a table");
+        with_threads(1).await.run(&order, &mut Interrupting).await
+    });
+    assert_eq!(causes(&outcome), "interrupted");
+    let texts: Vec<_> = outcome.events.iter().map(|event| event.text.as_str()).collect();
+    assert!(!texts.iter().any(|text| text.contains("ended")), "{texts:?}");
+}
+
     let stages = vec![
         Stage::Create(spec()),
         Stage::Run(Box::new(disrupted())),

@@ -24,6 +24,8 @@ const LATE_MAX: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Longest time for the command that kills servers. It also restarts those that are to return.
 const KILL_PATIENCE: Duration = Duration::from_secs(60);
+/// Pauses between two looks for an interrupt while the run waits for that command.
+const INTERRUPT_CHECK: Duration = Duration::from_millis(200);
 
 /// A run to be carried out.
 pub struct Order<'a> {
@@ -55,6 +57,7 @@ impl Dispatcher {
             0 => Err("no worker is there".to_owned()),
             _ => under_way.carry_out(self, observer).await,
         };
+        let (elapsed, went_through) = (under_way.elapsed(), outcome.is_ok());
         if let Err(cause) = outcome {
             under_way.causes.push(cause);
         }
@@ -63,7 +66,8 @@ impl Dispatcher {
                 self.send(id, FromDispatcher::Abort { run: number }).await;
             }
         }
-        under_way.finish()
+        under_way.end_disruption(went_through, observer).await;
+        under_way.finish(elapsed)
     }
 }
 
@@ -147,12 +151,12 @@ impl<'a> UnderWay<'a> {
             self.start(dispatcher, slot).await;
         }
         let mut every = tokio::time::interval(Duration::from_secs(1));
+        // Late ticks made up for would all come before the messages that arrived meanwhile.
+        every.set_missed_tick_behavior(MissedTickBehavior::Delay);
         every.tick().await;
         while !self.is_over() {
             let (until_mark, wake) = self.next_moment();
             tokio::select! {
-        // Late ticks made up for would all come before the messages that arrived meanwhile.
-        every.set_missed_tick_behavior(MissedTickBehavior::Delay);
                 // A planned action that is due comes before a message that may end the run. Messages may come without
                 // end, so they are last.
                 biased;
@@ -177,24 +181,40 @@ impl<'a> UnderWay<'a> {
             }
         }
         self.cpu_after.get_or_insert_with(|| observer.server_cpu());
-        if self.unsupported.is_none() {
-            self.end_disruption().await;
-        }
         Ok(())
     }
 
-    /// Waits for the command that kills servers. A run without a kill measured something else than the plan asks for.
-    async fn end_disruption(&mut self) {
-        if let Some(planned) = self.disruption {
+    /// Waits for the command that kills servers, also if the run was broken off: it would kill those of the next run. A run
+    /// that went through without a kill measured something else than the plan asks for.
+    async fn end_disruption(&mut self, went_through: bool, observer: &dyn Observer) {
+        if let Some(planned) = self.disruption.filter(|_| went_through && self.unsupported.is_none()) {
             let (at, over) = (planned.at_seconds, self.elapsed());
             self.causes.push(format!(
                 "it was over after {over:.1} s, and a server was to be killed at {at:.1} s"
             ));
-        } else if self.disrupt.is_none() {
-            // Its sender is gone, and with it this loop, when the command has ended.
-            while let Some(ended) = self.disrupted.recv().await {
-                self.disruption_ended(ended);
+        }
+        if self.disrupt.is_some() {
+            return;
+        }
+        let mut every = tokio::time::interval(INTERRUPT_CHECK);
+        loop {
+            tokio::select! {
+                // A command that has ended is no longer waited for, also after an interrupt.
+                biased;
+                ended = self.disrupted.recv() => match ended {
+                    Some(ended) => self.disruption_ended(ended),
+                    // Its sender is gone, and with it the command.
+                    None => return,
+                },
+                // No run follows an interrupt.
+                _ = every.tick() => if observer.is_interrupted() {
+                    break;
+                },
             }
+        }
+        if went_through {
+            self.causes
+                .push("interrupted before the command that kills a server ended".into());
         }
     }
 
@@ -514,9 +534,9 @@ impl<'a> UnderWay<'a> {
         Ok(())
     }
 
-    fn finish(mut self) -> RunOutcome {
+    /// The outcome of a run that was over, or broken off, after these seconds.
+    fn finish(mut self, elapsed: f64) -> RunOutcome {
         let run = self.order.run;
-        let elapsed = self.elapsed();
         if !self.causes.is_empty() {
             // Workers do not report the operations of a run that was broken off.
             for slot in self.slots.keys() {
