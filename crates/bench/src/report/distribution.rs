@@ -5,6 +5,7 @@ use super::metric::{self, Latency};
 use super::number;
 use super::results::{Results, Row};
 use crate::outcome::RunOutcome;
+use crate::plan::Run;
 use maud::{Markup, html};
 
 /// Bins for each decade of the whole distribution: neighbours differ by a seventh.
@@ -35,7 +36,7 @@ pub fn over_time(results: &Results<'_>) -> Markup {
                 @for row in &rows { @for (party, cell) in row.cells.iter().enumerate() { @for run in cell.runs.iter().filter(|run| worth(run)) {
                     @if let Some(chart) = time_chart(results, &[(party, run)], false) {
                         figure {
-                            figcaption { b { (row.name(results.experiment)) } ", " (party_name(results, party)) ", repeat " (run.repeat) (happened(run)) }
+                            figcaption { b { (row.name(results.experiment)) } ", " (party_name(results, party)) ", repeat " (run.repeat) (happened(run, row.run)) }
                             (chart)
                         }
                     }
@@ -53,10 +54,10 @@ fn party_name<'a>(results: &Results<'a>, party: usize) -> &'a str {
         .map_or("", |party| party.name.as_str())
 }
 
-/// Drift and events of a run in words.
-fn happened(run: &RunOutcome) -> Markup {
+/// Drift and events of a run of this plan in words.
+fn happened(run: &RunOutcome, plan: &Run) -> Markup {
     html! {
-        @if let Some(drift) = metric::drift(run) {
+        @if let Some(drift) = metric::drift(run, plan) {
             "; last quarter against first: " b { (format!("{:+.1}", drift * 100.0)) (number::SPACE) "%" }
         }
         @for (index, event) in run.events.iter().take(EVENTS_MAX).enumerate() {

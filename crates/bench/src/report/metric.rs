@@ -5,7 +5,7 @@
 
 use crate::outcome::histogram::merge;
 use crate::outcome::{Ending, KindOutcome, RunOutcome};
-use crate::plan::Metric;
+use crate::plan::{Metric, Run, Stop};
 use hdrhistogram::Histogram;
 
 /// How a metric is named and read.
@@ -99,19 +99,25 @@ pub fn generator_busy(run: &RunOutcome) -> Option<f64> {
 
 /// Change of throughput from the first to the last quarter of a run's time, as a share of the first. Only for runs longer
 /// than a minute, since shorter ones show no drift. A second in which nothing ended is not in the series, but it is part
-/// of its quarter: a store that stalls has a lower rate.
-pub fn drift(run: &RunOutcome) -> Option<f64> {
-    let last = run.series.last()?.at.max(run.seconds.floor());
-    let quarter = (last / 4.0).floor();
-    if run.seconds <= 60.0 || quarter < 1.0 {
+/// of its quarter: a store that stalls has a lower rate. The time is that of `plan`: the series also has the warm-up, and
+/// operations that ended late.
+pub fn drift(run: &RunOutcome, plan: &Run) -> Option<f64> {
+    let measured = match plan.stop {
+        Stop::Seconds(seconds) => run.seconds.min(seconds),
+        Stop::Operations(_) => run.seconds,
+    };
+    let begin = plan.warmup_seconds.ceil();
+    let end = (plan.warmup_seconds + measured).floor();
+    let quarter = ((end - begin) / 4.0).floor();
+    if measured <= 60.0 || quarter < 1.0 {
         return None;
     }
     let rate = |is_in: &dyn Fn(f64) -> bool| {
         let seconds = run.series.iter().filter(|second| is_in(second.at));
         seconds.map(|second| second.operations as f64).sum::<f64>() / quarter
     };
-    let first = rate(&|at| at <= quarter);
-    let last = rate(&|at| at > last - quarter);
+    let first = rate(&|at| at > begin && at <= begin + quarter);
+    let last = rate(&|at| at > end - quarter && at <= end);
     (first > 0.0).then(|| last / first - 1.0)
 }
 
@@ -258,14 +264,14 @@ mod tests {
         failed.verdict.stale = 5;
         assert_eq!(value(&failed, Metric::OperationsPerSecond), None);
         assert_eq!(value(&failed, Metric::StalePercent), Some(0.5));
+        failed.ending = Ending::Failed(vec!["the last worker died".into(), "5 stale reads".into()]);
+        assert_eq!(value(&failed, Metric::StalePercent), None);
         failed.ending = Ending::Skipped("never ran".into());
         assert_eq!(value(&failed, Metric::StalePercent), None);
     }
 
     #[test]
     fn latencies_of_a_run_are_those_of_its_histogram() {
-        failed.ending = Ending::Failed(vec!["the last worker died".into(), "5 stale reads".into()]);
-        assert_eq!(value(&failed, Metric::StalePercent), None);
         let bundle = fabricated::bundle(1.0);
         let latency = Latency::of_kinds(&bundle.runs[0].kinds).unwrap();
         assert!((latency.mean / latency.histogram.mean() - 1.0).abs() < 0.002);
@@ -307,22 +313,42 @@ mod tests {
         }
     }
 
+    /// The plan of a run.
+    fn plan(warmup_seconds: f64, seconds: f64) -> Run {
+        Run {
+            warmup_seconds,
+            stop: Stop::Seconds(seconds),
+            ..Run::default()
+        }
+    }
+
     #[test]
     fn drift_compares_quarters_of_long_runs() {
         let falling = long(|at| if at <= 40 { 100 } else { 80 });
-        assert!((drift(&falling).unwrap() + 0.2).abs() < 1e-9);
+        assert!((drift(&falling, &plan(0.0, 80.0)).unwrap() + 0.2).abs() < 1e-9);
         let short = RunOutcome {
             seconds: 60.0,
             ..falling
         };
-        assert_eq!(drift(&short), None);
-        assert_eq!(drift(&long(|_| 0)), None);
+        assert_eq!(drift(&short, &plan(0.0, 60.0)), None);
+        assert_eq!(drift(&long(|_| 0), &plan(0.0, 80.0)), None);
+    }
+
+    #[test]
+    fn drift_leaves_out_the_warm_up_and_operations_that_ended_late() {
+        // Seconds 6 to 75 are measured. Those before are slow, and so are those after.
+        let mut run = long(|at| if (6..=75).contains(&at) { 100 } else { 10 });
+        // An open loop counts up to its last operation, a closed one does not.
+        for seconds in [70.5, 74.5] {
+            run.seconds = seconds;
+            assert_eq!(drift(&run, &plan(5.0, 70.5)), Some(0.0));
+        }
     }
 
     #[test]
     fn a_stall_lowers_the_rate_of_its_quarter() {
         let near = |run: RunOutcome, expected: f64| {
-            let found = drift(&run).unwrap();
+            let found = drift(&run, &plan(0.0, 80.0)).unwrap();
             assert!((found - expected).abs() < 1e-9, "{found}, expected {expected}");
         };
         let stalled = |from: u32, to: u32| long(move |at| if (from..=to).contains(&at) { 0 } else { 100 });
