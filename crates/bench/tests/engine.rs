@@ -218,12 +218,13 @@ async fn conduct(target: Arc<dyn Target>, url: &str, stages: Vec<Stage>, workers
     bundle.runs
 }
 
-/// The warm-ups and the outcomes of one repeated run on two targets, of which the second is on a virtual machine.
-async fn conduct_two(warming: &Warming, repeats: u32) -> Bundle {
+/// The warm-ups and the outcomes of two experiments of one run on two targets, of which the second is on a virtual machine.
+/// Each test has targets of its own.
+async fn conduct_two(test: &str, warming: &Warming, repeats: u32) -> Bundle {
     let mut dispatcher = with_threads(1).await;
     let mut rivals = Vec::new();
     for name in ["native", "virtual"] {
-        let url = format!("memory://{name}");
+        let url = format!("memory://{name}-{test}");
         let gc_log = (name == "virtual").then(|| "gc.log".to_owned());
         let process = Watched {
             gc_log,
@@ -248,23 +249,27 @@ async fn conduct_two(warming: &Warming, repeats: u32) -> Bundle {
         interrupted: Arc::new(AtomicBool::new(false)),
     };
     conductor.warm_up(warming, &mut bundle).await;
-    let experiment = Experiment {
-        id: "T02".into(),
+    let experiment = |id: &str| Experiment {
+        id: id.into(),
         stages: vec![Stage::Create(spec()), Stage::Run(Box::new(load()))],
         ..Experiment::default()
     };
     conductor
-        .experiments(&[experiment], &mut bundle, |_| Ok(()))
+        .experiments(&["T02", "T03"].map(experiment), &mut bundle, |_| Ok(()))
         .await
         .expect("an end");
     bundle
 }
 
 #[test]
-fn another_target_begins_in_each_repeat() {
-    let bundle = block_on(conduct_two(&Warming::new(Some(0.0), 1), 3));
-    let turns: Vec<_> = bundle.runs.iter().map(|run| (run.repeat, run.party)).collect();
-    assert_eq!(turns, [(1, 0), (1, 1), (2, 1), (2, 0), (3, 0), (3, 1)]);
+fn another_target_begins_in_each_repeat_and_each_experiment() {
+    let turns = |repeats, id: &str| {
+        let bundle = block_on(conduct_two("turns", &Warming::new(Some(0.0), 1), repeats));
+        let runs = bundle.runs.iter().filter(|run| run.experiment == id);
+        runs.map(|run| (run.repeat, run.party)).collect::<Vec<_>>()
+    };
+    assert_eq!(turns(3, "T02"), [(1, 0), (1, 1), (2, 1), (2, 0), (3, 0), (3, 1)]);
+    assert_eq!(turns(1, "T03"), [(1, 1), (1, 0)]);
 }
 
 #[test]
@@ -276,7 +281,7 @@ fn a_target_on_a_virtual_machine_is_warmed_up_by_operations() {
         jvm_seconds_max: 3_600.0,
         seed: 1,
     };
-    let bundle = block_on(conduct_two(&warming, 1));
+    let bundle = block_on(conduct_two("warmed", &warming, 1));
     let parts = |party| {
         let warm = bundle
             .runs

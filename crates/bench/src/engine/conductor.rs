@@ -2,7 +2,7 @@
 //!
 //! Each experiment, repeat and target has these steps: the stages in order, from an empty state, and then all tables
 //! are dropped. Targets take turns experiment by experiment, with a pause between them, so that other work of the
-//! machine (heat, neighbours) affects all of them. Another one begins in each repeat.
+//! machine (heat, neighbours) affects all of them. Another one begins in each repeat and each experiment.
 //!
 //! Rules about failure:
 //! * A stage that fails does not end the suite: the runs that depended on it are skipped, with the cause.
@@ -93,7 +93,7 @@ impl Conductor<'_> {
         bundle: &mut Bundle,
         mut save: impl FnMut(&Bundle) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        for experiment in experiments {
+        for (number, experiment) in experiments.iter().enumerate() {
             if let Some(why) = &experiment.unavailable {
                 self.progress
                     .say(&format!("{} {}: not run: {why}", experiment.id, experiment.title));
@@ -104,7 +104,7 @@ impl Conductor<'_> {
                     if self.interrupted.load(Ordering::Relaxed) {
                         return Ok(());
                     }
-                    let party = (turn + repeat as usize - 1) % self.rivals.len();
+                    let party = (turn + number + repeat as usize - 1) % self.rivals.len();
                     self.turn(experiment, party, repeat, bundle).await;
                     tokio::time::sleep(Duration::from_secs_f64(self.pause_seconds)).await;
                 }
