@@ -44,7 +44,10 @@ fn interrupted(dir: &Path) -> (PathBuf, PathBuf) {
 fn missing_families_are_shown_escaped() {
     let table: TableRef = "i/t".parse().unwrap();
     let error = missing_families(&table, &["a\u{1b}b".to_owned()], &BTreeSet::new());
-    assert!(error.to_string().contains("no family a\\x1bb (it has: none)"), "{error}");
+    assert!(
+        error.to_string().contains("no family a\\x1bb (it has: none)"),
+        "{error}"
+    );
 }
 
 #[test]
