@@ -120,14 +120,17 @@ pub struct Bundle {
 impl Bundle {
     /// Operations of a target's warm-up, and the seconds that they took.
     pub fn warm_up(&self, party: usize) -> (u64, f64) {
-        let runs = self
-            .runs
-            .iter()
-            .filter(|run| run.party == party && run.role == Role::Warm);
-        runs.fold((0, 0.0), |(operations, seconds), run| {
+        self.warm_ups(party).fold((0, 0.0), |(operations, seconds), run| {
             let more = run.kinds.iter().map(|kind| kind.operations);
             (more.fold(operations, u64::saturating_add), seconds + run.seconds)
         })
+    }
+
+    /// The runs of a target's warm-up.
+    pub fn warm_ups(&self, party: usize) -> impl Iterator<Item = &RunOutcome> {
+        self.runs
+            .iter()
+            .filter(move |run| run.party == party && run.role == Role::Warm)
     }
 }
 

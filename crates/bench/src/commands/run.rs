@@ -43,7 +43,7 @@ pub struct Arguments {
     #[arg(long)]
     pause: Option<f64>,
     /// Seconds of mixed load for each target before the first experiment [default: 10. A server on a Java virtual
-    /// machine, which compiles at run time, goes on until a million operations, for 60 seconds at most].
+    /// machine, which compiles at run time, goes on until about a million operations, for 60 seconds at most].
     #[arg(long)]
     warm: Option<f64>,
     /// Worker processes started on this machine.

@@ -74,8 +74,7 @@ impl Conductor<'_> {
             if !rival.party.processes.iter().any(xray::is_jvm) {
                 continue;
             }
-            let (operations, seconds) = bundle.warm_up(party);
-            if let Some(second) = warming.second(operations, seconds)
+            if let Some(second) = warming.second(bundle.warm_ups(party))
                 && !self.interrupted.load(Ordering::Relaxed)
             {
                 self.turn(&second, party, 1, bundle).await;

@@ -5,8 +5,10 @@
 //! charted; the report has the number of operations.
 //!
 //! Seconds are enough for a server that is compiled already. A virtual machine compiles a method after some number of
-//! calls, so a target on one goes on until it has done a number of operations, within a limit of time.
+//! calls, so a target on one goes on until it has done about a given number of operations, within a limit of time. The rate of
+//! the timed runs so far tells how long that takes. It rises as more is compiled.
 
+use crate::outcome::RunOutcome;
 use crate::plan::{
     Activity, Experiment, KeyFormat, KeyOrder, Keys, Operation, Role, Run, Stage, Stop, ValueSource, Values, Workload,
 };
@@ -15,6 +17,8 @@ use crate::target::TableSpec;
 /// Rows loaded first.
 const RECORDS: u64 = 50_000;
 const TABLE: &str = "bench-warm";
+/// The run that loads them.
+const LOAD: &str = "load";
 
 /// Seconds unless the user gives others.
 const SECONDS: f64 = 10.0;
@@ -30,7 +34,7 @@ const SECONDS_MIN: f64 = 0.1;
 pub struct Warming {
     /// About this many seconds for every target; none for zero.
     pub seconds: f64,
-    /// Operations that a target on a virtual machine does before it is measured; zero for no more than the others.
+    /// About this many operations on a target on a virtual machine before it is measured; zero for no more than on others.
     pub jvm_operations: u64,
     /// Longest warm-up of such a target in seconds.
     pub jvm_seconds_max: f64,
@@ -54,11 +58,20 @@ impl Warming {
         (self.seconds > 0.0).then(|| experiment("warm-up", self.seconds, self.seed))
     }
 
-    /// The part that a target on a virtual machine still needs after this many operations in this many seconds.
-    pub fn second(&self, operations: u64, seconds: f64) -> Option<Experiment> {
-        let rate = operations as f64 / seconds;
-        let needed = self.jvm_operations.saturating_sub(operations) as f64 / rate;
-        let seconds = needed.min(self.jvm_seconds_max - seconds);
+    /// The part that a target on a virtual machine still needs after these runs. It begins with another load of the table,
+    /// which takes as long as the one before, and does as many operations.
+    pub fn second<'a>(&self, runs: impl IntoIterator<Item = &'a RunOutcome>) -> Option<Experiment> {
+        let (loads, timed): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| run.label == LOAD);
+        let operations = |runs: &[&RunOutcome]| {
+            let kinds = runs.iter().flat_map(|run| &run.kinds);
+            kinds.map(|kind| kind.operations).fold(0, u64::saturating_add)
+        };
+        let seconds = |runs: &[&RunOutcome]| runs.iter().map(|run| run.seconds).sum::<f64>();
+        // Buffered puts are many times as fast as other operations.
+        let rate = operations(&timed) as f64 / seconds(&timed);
+        let with_load = operations(&loads).saturating_mul(2).saturating_add(operations(&timed));
+        let needed = self.jvm_operations.saturating_sub(with_load) as f64 / rate;
+        let seconds = needed.min(self.jvm_seconds_max - 2.0 * seconds(&loads) - seconds(&timed));
         // Not so for a rate that is no number, or zero: nothing is to be gained from a target that does not respond.
         let is_useful = rate > 0.0 && seconds >= SECONDS_MIN;
         is_useful.then(|| experiment("warm-up-jvm", seconds, self.seed))
@@ -84,7 +97,7 @@ fn experiment(id: &str, seconds: f64, seed: u64) -> Experiment {
             ..TableSpec::default()
         }),
         run(
-            "load",
+            LOAD,
             KeyOrder::Sequential,
             vec![(buffered, 1.0)],
             4,
@@ -141,10 +154,20 @@ fn run(label: &str, order: KeyOrder, mix: Vec<(Operation, f64)>, clients: u32, s
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outcome::KindOutcome;
 
-    /// Seconds of the second part.
-    fn second(warming: &Warming, operations: u64, seconds: f64) -> Option<f64> {
-        let experiment = warming.second(operations, seconds)?;
+    /// Seconds of the timed runs of the second part, after a load and timed runs of this many operations and seconds.
+    fn second(warming: &Warming, load: (u64, f64), timed: (u64, f64)) -> Option<f64> {
+        let run = |label: &str, (operations, seconds): (u64, f64)| RunOutcome {
+            label: label.into(),
+            seconds,
+            kinds: vec![KindOutcome {
+                operations,
+                ..KindOutcome::default()
+            }],
+            ..RunOutcome::default()
+        };
+        let experiment = warming.second(&[run(LOAD, load), run("scans", timed)])?;
         let seconds = experiment.stages.iter().filter_map(|stage| match stage {
             Stage::Run(run) => match run.stop {
                 Stop::Seconds(seconds) => Some(seconds),
@@ -165,17 +188,23 @@ mod tests {
                 "{found:?}, expected {expected}"
             );
         };
-        near(second(&warming, 500_000, 10.0), 10.0);
-        near(second(&warming, 20_000, 10.0), 50.0);
-        assert_eq!(second(&warming, 1_000_000, 10.0), None);
-        assert_eq!(second(&warming, 999_999, 10.0), None);
-        assert_eq!(second(&warming, 0, 10.0), None);
-        assert_eq!(second(&warming, 0, 0.0), None);
+        let load = (50_000, 1.0);
+        // 40,000 operations/s. The other half million has 50,000 of the second load.
+        near(second(&warming, load, (400_000, 10.0)), 12.5);
+        // A minute, less two loads and the timed runs.
+        near(second(&warming, load, (20_000, 10.0)), 48.0);
+        near(second(&warming, (50_000, 20.0), (20_000, 10.0)), 10.0);
+        assert_eq!(second(&warming, (50_000, 25.0), (20_000, 10.0)), None);
+        assert_eq!(second(&warming, load, (900_000, 10.0)), None);
+        assert_eq!(second(&warming, load, (899_999, 10.0)), None);
+        assert_eq!(second(&warming, load, (0, 10.0)), None);
+        assert_eq!(second(&warming, load, (0, 0.0)), None);
     }
 
     #[test]
     fn the_time_that_the_user_gives_holds_for_every_target() {
-        assert_eq!(second(&Warming::new(Some(2.0), 1), 20_000, 2.0), None);
+        let given = Warming::new(Some(2.0), 1);
+        assert_eq!(second(&given, (50_000, 1.0), (20_000, 2.0)), None);
         assert!(Warming::new(Some(0.0), 1).first().is_none());
     }
 }
