@@ -431,11 +431,6 @@ fn a_command_that_outlives_its_run_is_waited_for() {
     assert!(bad.contains("exit status: 3"), "{bad}");
 }
 
-/// Puts, and a check that compares the rows with them.
-async fn disrupted_and_checked(url: &str) -> Vec<RunOutcome> {
-    let target = target::open(url).await.expect("a target");
-    let mut check = check();
-    check.clients = 1;
 /// An observer whose user interrupts.
 struct Interrupting;
 
@@ -511,6 +506,11 @@ fn an_interrupt_ends_the_wait_for_the_command() {
     assert!(!texts.iter().any(|text| text.contains("ended")), "{texts:?}");
 }
 
+/// Puts, and a check that compares the rows with them.
+async fn disrupted_and_checked(url: &str) -> Vec<RunOutcome> {
+    let target = target::open(url).await.expect("a target");
+    let mut check = check();
+    check.clients = 1;
     let stages = vec![
         Stage::Create(spec()),
         Stage::Run(Box::new(disrupted())),
