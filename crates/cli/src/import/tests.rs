@@ -303,7 +303,7 @@ async fn a_second_interrupt_ends_at_once() {
     assert_eq!(saved.records, 7);
 }
 
-/// Both would write one checkpoint, and cut off what the other has listed.
+/// Both would write one checkpoint, and cut off the records that the other has listed.
 #[tokio::test]
 async fn one_run_at_a_time_imports_a_file() {
     let dir = tempfile::tempdir().unwrap();
