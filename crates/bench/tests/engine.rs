@@ -274,7 +274,7 @@ fn another_target_begins_in_each_repeat_and_each_experiment() {
 
 #[test]
 fn a_target_on_a_virtual_machine_is_warmed_up_by_operations() {
-    // No machine does so many operations in the first part, and none needs so long for two loads of 50,000 rows.
+    // No machine does as many operations in the first part, and none takes a minute for two loads of 50,000 rows.
     let warming = Warming {
         seconds: 0.2,
         jvm_operations: 300_000,

@@ -184,7 +184,7 @@ fn one(load: &Path, megabytes: u64, (memory_mib, is_largest): (u64, bool), secon
     })
 }
 
-/// Whether a server that was killed has all data, and what was found of the large values.
+/// Whether a server that was killed has all data, and the result for the large values.
 fn recovered(load: &Path, address: &str, rows: u64, state: &str) -> Result<([(String, bool); 2], Value)> {
     let ask = |arguments: &[&str]| json_line(Run::new(load).args(arguments).args(["-address", address]));
     let (all, wide) = (ask(&["count"])?, ask(&["count", "-table", "wide"])?);

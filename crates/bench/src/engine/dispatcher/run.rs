@@ -24,7 +24,7 @@ const LATE_MAX: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Longest time for the command that kills servers. It also restarts those that are to return.
 const KILL_PATIENCE: Duration = Duration::from_secs(60);
-/// Pauses between two looks for an interrupt while the run waits for that command.
+/// Pauses between two checks for an interrupt while the run waits for that command.
 const INTERRUPT_CHECK: Duration = Duration::from_millis(200);
 
 /// A run to be carried out.
