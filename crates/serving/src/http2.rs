@@ -49,8 +49,8 @@ pub trait Http2Service: Clone + Send + 'static {
 /// stream of the connection. The last piece may exceed it, so a stream costs two pieces.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 
-/// How long a connection starts and continues requests before the other tasks of its event loop have a turn. One request may take
-/// longer.
+/// How long a connection starts requests, and how long it continues others, before the other tasks of its event loop have a turn.
+/// One request may take longer.
 const TURN: Duration = Duration::from_millis(1);
 
 /// Limits and windows of connections.
@@ -197,9 +197,15 @@ where
                 Frames::Ended(ended) => return Poll::Ready(ended),
             };
             let mut progress = false;
-            while !turn_over && self.exchanges.poll_next_unpin(cx) == Poll::Ready(Some(())) {
+            // They have as much time again: requests that arrive all the time would take the turns of those that wait.
+            let exchanges_end = self.env.now().saturating_add(TURN);
+            while self.exchanges.poll_next_unpin(cx) == Poll::Ready(Some(())) {
                 progress = true;
-                turn_over = self.env.now() >= turn_end;
+                let now = self.env.now();
+                turn_over |= now >= turn_end;
+                if now >= exchanges_end {
+                    break;
+                }
             }
             if turn_over {
                 // Wakes the task when the loop has asked for events, so other connections come first.

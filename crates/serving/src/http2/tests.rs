@@ -210,6 +210,26 @@ async fn other_tasks_have_turns_while_a_connection_starts_many_requests() {
     assert_eq!(model.slow_most.load(Ordering::Relaxed), 1, "each takes a turn");
 }
 
+#[tokio::test]
+async fn requests_that_wait_end_while_others_arrive_all_the_time() {
+    let model = Model::default();
+    let (client, _served, _) = connected(&model, Arc::default()).await;
+    let later = send(&mut client.clone(), "/later");
+    for mut client in std::iter::repeat_n(client, 4) {
+        tokio::spawn(async move {
+            loop {
+                body(send(&mut client, "/slow")).await;
+            }
+        });
+    }
+    while model.slow.load(Ordering::Relaxed) < 100 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    model.later.notify_waiters();
+    let ended = tokio::time::timeout(Duration::from_secs(30), body(later)).await;
+    assert_eq!(ended, Ok(300));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_request_ends_with_its_stream_and_with_its_connection() {
     let model = Model::default();
