@@ -9,6 +9,10 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+/// How often the file of the lock is opened again because its holder has removed it meanwhile. On file systems whose numbers of files
+/// change it would seem so each time.
+const ATTEMPTS_MAX: usize = 100;
+
 /// Held until it is dropped.
 #[derive(Debug)]
 pub struct FileLock {
@@ -61,7 +65,7 @@ fn or_warn(path: &Path, taken: Result<FileLock, Refusal>) -> Result<Option<FileL
 
 fn take(path: &Path, try_lock: impl Fn(&File) -> Result<(), TryLockError>) -> Result<FileLock, Refusal> {
     let lock = with_suffix(path, ".lock");
-    loop {
+    for _ in 0..ATTEMPTS_MAX {
         let was_there = lock.exists();
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(false).open(&lock);
@@ -91,6 +95,8 @@ fn take(path: &Path, try_lock: impl Fn(&File) -> Result<(), TryLockError>) -> Re
             }
         }
     }
+    let error = anyhow!("{} is another file each time it is opened", lock.display());
+    Err(Refusal::Impossible(error))
 }
 
 impl Drop for FileLock {

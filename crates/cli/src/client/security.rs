@@ -156,6 +156,10 @@ impl SecurityOptions {
 
 /// Whether an address leads back to this machine, which an unspecified one does as well.
 fn is_on_loopback(address: &str) -> bool {
+    // The name of a user precedes the host.
+    if address.contains('@') {
+        return false;
+    }
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let is_own = |ip: IpAddr| ip.to_canonical().is_loopback() || ip.is_unspecified();
@@ -202,6 +206,7 @@ mod tests {
             "[2001:db8::1]:1",
             "127.0.0.1.example:1",
             "localhost@h:1",
+            "localhost:x@h",
         ] {
             let why = is_sent(far, false).unwrap_err().to_string();
             assert!(
