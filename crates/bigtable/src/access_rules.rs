@@ -12,9 +12,6 @@ use stele_client::access::ResourceRules;
 use stele_types::{AccessRule, ErrorKind, Member, Resource, Rights, TableName};
 use tonic::Status;
 
-/// The name of the whole cluster in requests.
-const CLUSTER: &str = "cluster";
-
 /// Memory of a rule in a response, besides the names and the prefix in it.
 const RULE_BYTES: usize = 256;
 
@@ -77,7 +74,7 @@ pub(crate) async fn modify_rules(
 
 fn named(name: &str) -> Result<Resource, Status> {
     match name {
-        CLUSTER => Ok(Resource::Cluster),
+        Resource::CLUSTER => Ok(Resource::Cluster),
         name => resource_of(name),
     }
 }
@@ -107,7 +104,7 @@ fn shown_bytes(rule: &AccessRule) -> usize {
 
 fn shown(resource: &Resource, rules: &[AccessRule]) -> pb::ResourceRules {
     let name = match resource {
-        Resource::Cluster => CLUSTER.to_owned(),
+        Resource::Cluster => Resource::CLUSTER.to_owned(),
         Resource::Namespace(name) => format!("projects/-/instances/{name}"),
         Resource::Table(name) => format!("projects/-/instances/{}/tables/{}", name.namespace, name.table),
         Resource::View { table, view } => {

@@ -18,8 +18,8 @@ use stele_client::{
     TableAdmin, TableGroups, TableUpdate,
 };
 use stele_types::{
-    AccessRule, ErrorKind, FamilyId, Kept, RowRange, RowSet, Switches, SwitchesChange, TableId, TableName, TableSchema,
-    TabletId, limits,
+    AccessRule, ErrorKind, FamilyId, Kept, Resource, RowRange, RowSet, Switches, SwitchesChange, TableId, TableName,
+    TableSchema, TabletId, limits,
 };
 
 impl Master {
@@ -113,7 +113,7 @@ impl Master {
     /// and a restore may bring it back.
     pub(crate) fn check_new_namespace(&self, name: &str) -> ServiceResult<()> {
         let view = self.catalog.view();
-        if name != "cluster" || view.namespaces.contains_key(name) || view.tables_of(name).next().is_some() {
+        if name != Resource::CLUSTER || view.namespaces.contains_key(name) || view.tables_of(name).next().is_some() {
             return Ok(());
         }
         Err(ServiceError::invalid(

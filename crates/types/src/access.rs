@@ -202,6 +202,11 @@ pub enum Resource {
     },
 }
 
+impl Resource {
+    /// The name of [`Resource::Cluster`] in requests about rules. No new namespace may have it.
+    pub const CLUSTER: &str = "cluster";
+}
+
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -14,9 +14,6 @@ const LIMIT: usize = 100;
 /// Attempts while others change the same rules.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// The name of the whole cluster. An instance of that name, which earlier versions could make, has a slash behind it.
-const CLUSTER: &str = "cluster";
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
@@ -55,7 +52,7 @@ pub(super) async fn get(served: Served, Parameters(wanted): Parameters<Wanted>) 
     let search = wanted.search.unwrap_or_default();
     let mut all: Vec<(String, Resource, ResourceRules)> = served.rules.list()?.into_iter().map(named).collect();
     all.retain(|(name, ..)| name.contains(&search));
-    all.sort_by(|(a, ..), (b, ..)| (a != CLUSTER, a).cmp(&(b != CLUSTER, b)));
+    all.sort_by(|(a, ..), (b, ..)| (a != Resource::CLUSTER, a).cmp(&(b != Resource::CLUSTER, b)));
     let (offset, limit) = (wanted.offset.unwrap_or(0), wanted.limit.unwrap_or(LIMIT).min(LIMIT_MAX));
     let page = all.iter().skip(offset).take(limit);
     Ok(Json(All {
@@ -70,8 +67,9 @@ pub(super) async fn get(served: Served, Parameters(wanted): Parameters<Wanted>) 
 
 fn named((resource, rules): (Resource, ResourceRules)) -> (String, Resource, ResourceRules) {
     let name = match &resource {
-        Resource::Cluster => CLUSTER.to_owned(),
-        Resource::Namespace(name) if name == CLUSTER => format!("{name}/"),
+        Resource::Cluster => Resource::CLUSTER.to_owned(),
+        // An instance of that name, which earlier versions could make.
+        Resource::Namespace(name) if name == Resource::CLUSTER => format!("{name}/"),
         Resource::Namespace(name) => name.clone(),
         Resource::Table(name) => show_table(name),
         Resource::View { table, view } => format!("{}/{view}", show_table(table)),
@@ -144,7 +142,7 @@ pub(super) async fn change(served: Browsed, Body(change): Body<Change>) -> Answe
 fn resource(name: &str) -> Result<Resource, Failure> {
     Ok(match name.splitn(3, '/').collect::<Vec<_>>()[..] {
         [""] => return Err(Failure::invalid("a rule is of the cluster, an instance or a table")),
-        [CLUSTER] => Resource::Cluster,
+        [Resource::CLUSTER] => Resource::Cluster,
         [namespace] | [namespace, ""] if !namespace.is_empty() => Resource::Namespace(namespace.to_owned()),
         [namespace, table, view] => Resource::View {
             table: table_name(&format!("{namespace}/{table}"))?,
