@@ -202,25 +202,14 @@ impl TokenTable {
     pub(crate) fn stored(&self, through: SeqNo, now_micros: i64) -> Option<StoredTokens> {
         let mut known = self.known.lock();
         known.forget_expired(now_micros);
-        known.stored(through)
+        known.stored(through, &[])
     }
 
-    /// The same with the records of a request that is about to take effect; without those if a manifest has no space for
-    /// them.
+    /// The same with the records of requests that are about to take effect, and without the oldest if all are too many.
     pub(crate) fn stored_with(&self, more: &[TokenRecord], through: SeqNo, now_micros: i64) -> Option<StoredTokens> {
-        let stored = self.stored(through, now_micros);
-        let (mut records, forgotten_micros) = match &stored {
-            Some(stored) => (stored.records.to_vec(), stored.forgotten_micros),
-            None => (Vec::new(), 0),
-        };
-        more.iter().for_each(|record| record.encode(&mut records));
-        if more.is_empty() || records.len() > STORED_BYTES_MAX {
-            return stored;
-        }
-        Some(StoredTokens {
-            records: records.into(),
-            forgotten_micros,
-        })
+        let mut known = self.known.lock();
+        known.forget_expired(now_micros);
+        known.stored(through, more)
     }
 
     /// How many requests it knows.
@@ -367,20 +356,33 @@ impl Known {
         debug_assert!(self.forgotten_micros >= before, "a date that may be forgotten stays so");
     }
 
-    fn stored(&self, through: SeqNo) -> Option<StoredTokens> {
-        let mut records = Vec::new();
+    /// The records of all batches up to this sequence number, and `more`, for a manifest. The oldest are left out if all are too many.
+    fn stored(&self, through: SeqNo, more: &[TokenRecord]) -> Option<StoredTokens> {
         let entries = self.order.iter().filter_map(|(_, id)| self.entries.get(id));
-        for entry in entries.filter(|entry| entry.seq <= through) {
-            entry.record.encode(&mut records);
+        let known = entries.filter(|entry| entry.seq <= through).map(|entry| &entry.record);
+        let all: Vec<&TokenRecord> = known.chain(more).collect();
+        let mut bytes: usize = all.iter().map(|record| record.encoded_len()).sum();
+        let mut forgotten_micros = self.forgotten_micros;
+        let mut records = Vec::with_capacity(bytes.min(STORED_BYTES_MAX));
+        for record in all {
+            if bytes > STORED_BYTES_MAX {
+                bytes -= record.encoded_len();
+                forgotten_micros = record
+                    .start_micros
+                    .map_or(forgotten_micros, |at| at.max(forgotten_micros));
+            } else {
+                record.encode(&mut records);
+            }
         }
+        assert_eq!(records.len(), bytes, "a record takes the bytes that it says");
         assert!(
             records.len() <= STORED_BYTES_MAX,
             "the records of a tablet have a limit in manifests"
         );
-        let has_any = !records.is_empty() || self.forgotten_micros > 0;
+        let has_any = !records.is_empty() || forgotten_micros > 0;
         has_any.then(|| StoredTokens {
             records: records.into(),
-            forgotten_micros: self.forgotten_micros,
+            forgotten_micros,
         })
     }
 }
@@ -405,7 +407,7 @@ pub(crate) fn joined<'m>(
     let parts: Vec<_> = parts.collect();
     let mut known = Known::empty(memory);
     known.add_stored(tablet, &parts)?;
-    Ok(known.stored(SeqNo::ZERO))
+    Ok(known.stored(SeqNo::ZERO, &[]))
 }
 
 #[cfg(test)]

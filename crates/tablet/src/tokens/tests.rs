@@ -228,3 +228,21 @@ fn the_records_of_a_tablet_have_a_limit() {
     assert_eq!((forgotten, table.len()), (7, fits));
     assert!(table.stored(SeqNo(u64::MAX), NOW).unwrap().records.len() <= STORED_BYTES_MAX);
 }
+
+/// A tablet that is opened from the manifest before the next flush must know them.
+#[test]
+fn a_full_manifest_exchanges_its_oldest_records_for_those_of_a_load() {
+    let memory = TokenMemory::default();
+    let table = table(&memory);
+    let len = TokenRecord::new(&nonce(0), ROW, NOW, true, &[]).encoded_len();
+    let fits = (STORED_BYTES_MAX / len) as u64;
+    add(&table, &dated(1, NOW - SECOND), 1);
+    for at in 2..=fits {
+        add(&table, &nonce(at), at);
+    }
+    let load = TokenRecord::new(&nonce(0), ROW, NOW + SECOND, true, &[]);
+    let stored = table.stored_with(&[load], SeqNo(fits), NOW).unwrap();
+    let opened = TokenTable::load(TABLET, Some(&stored), &memory).unwrap();
+    assert!(is_known(&opened, &nonce(0)) && is_known(&opened, &nonce(fits)));
+    assert_eq!(opened.seen(&dated(1, NOW - SECOND), ROW, NOW), Seen::TooOld);
+}
