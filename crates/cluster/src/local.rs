@@ -248,7 +248,7 @@ impl Local {
             (Closing::HandOver, true) => self.note_closed(tablet, epoch, Left::Flushed),
             (Closing::Abandon, true) => self.note_closed(tablet, epoch, Left::Abandoned),
             // A tablet that was not here has not been flushed here.
-            (Closing::HandOver, false) => self.decline(tablet, epoch)?,
+            (Closing::HandOver, false) => self.decline(tablet, epoch).await?,
             (Closing::Abandon, false) => {}
         }
         Ok(())
@@ -263,13 +263,13 @@ impl Local {
     }
 
     /// Has a tablet go to another server that was not opened here, and perhaps cannot be.
-    fn decline(&self, tablet: TabletId, epoch: Epoch) -> ServiceResult<()> {
+    async fn decline(&self, tablet: TabletId, epoch: Epoch) -> ServiceResult<()> {
         if self.has_left(tablet, epoch) {
             return Ok(());
         }
         // Before it is known whether it is served: a tablet that comes is served next.
         self.check_idle(tablet, &self.opening.lock())?;
-        if self.server.decline_tablet(tablet, epoch)? {
+        if self.server.decline_tablet(tablet, epoch).await? {
             self.note_closed(tablet, epoch, Left::Unopened);
         }
         Ok(())

@@ -160,7 +160,7 @@ impl Assignments {
         let mut outcomes = vec![Ok(()); assignments.len()];
         let (mut wanted, mut claims) = (Vec::new(), Vec::new());
         for (place, assignment) in assignments.into_iter().enumerate() {
-            match self.begin(assignment.tablet, assignment.epoch) {
+            match self.begin(assignment.tablet, assignment.epoch).await {
                 Ok(Some(turn)) => {
                     wanted.push(Wanted { place, turn });
                     claims.push(assignment);
@@ -271,7 +271,7 @@ impl Assignments {
     }
 
     /// The turn of an assignment that is to be opened; `None` when it is served already.
-    fn begin(&self, tablet: TabletId, epoch: Epoch) -> ServiceResult<Option<Turn<'_>>> {
+    async fn begin(&self, tablet: TabletId, epoch: Epoch) -> ServiceResult<Option<Turn<'_>>> {
         self.sealed()?;
         if self.stopping.is_stopping() {
             let message = "the server is shutting down: it opens no tablets";
@@ -294,16 +294,15 @@ impl Assignments {
             return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
         }
         // Another owner had it, and it comes back.
-        self.tablets.abandon(tablet);
-        self.note_left(tablet, served.tablet.epoch());
+        self.abandon(tablet, served.tablet.epoch()).await;
         self.check_returns(tablet, epoch)?;
         Ok(Some(turn))
     }
 
     /// Refuses an assignment from now on, unless its tablet is served. Fails where it could not be opened either: if it could, this
     /// server's log has nothing of it, and another server can open it with the logs of the same assignment.
-    pub(crate) fn decline(&self, tablet: TabletId, epoch: Epoch) -> ServiceResult<bool> {
-        let Some(_turn) = self.begin(tablet, epoch)? else {
+    pub(crate) async fn decline(&self, tablet: TabletId, epoch: Epoch) -> ServiceResult<bool> {
+        let Some(_turn) = self.begin(tablet, epoch).await? else {
             return Ok(false);
         };
         self.note_left(tablet, epoch);

@@ -395,8 +395,8 @@ impl TabletServer {
     ///
     /// # Errors
     /// If the tablet is being opened, or could not be opened either under this epoch.
-    pub fn decline_tablet(&self, tablet: TabletId, epoch: Epoch) -> ServiceResult<bool> {
-        self.assignments.decline(tablet, epoch)
+    pub async fn decline_tablet(&self, tablet: TabletId, epoch: Epoch) -> ServiceResult<bool> {
+        self.assignments.decline(tablet, epoch).await
     }
 
     /// Tablets that left without a flush: the log retains their records for their next owners.

@@ -437,6 +437,24 @@ async fn a_tablet_that_left_comes_back_under_a_new_epoch_only() {
     open(&server, TABLETS[0], 2, &[]).await.unwrap();
 }
 
+/// Another owner had it meanwhile, and this server's master did not say so.
+#[tokio::test]
+async fn a_fenced_tablet_that_comes_back_releases_the_files_of_its_former_life() {
+    let shared = Shared::new();
+    let (former, next) = (shared.first(1).await, shared.join(2).await);
+    write(&former, TABLETS[0], "a", "v").await;
+    former.flush(TABLETS[0]).await.unwrap();
+    let files = |server: &TabletServer| server.parts.context.files.in_use().held.len();
+    assert_eq!(files(&former), 1);
+    open(&next, TABLETS[0], 3, &[1]).await.unwrap();
+    write(&former, TABLETS[0], "b", "after its log was to be sealed").await;
+    former.flush(TABLETS[0]).await.unwrap_err();
+    hand_over(&next, TABLETS[0], 3).await.unwrap();
+    open(&former, TABLETS[0], 4, &[]).await.unwrap();
+    hand_over(&former, TABLETS[0], 4).await.unwrap();
+    assert_eq!(files(&former), 0, "a sweep may delete what others have compacted");
+}
+
 /// All files of the data root would look like leftovers of an earlier process.
 #[tokio::test]
 async fn a_server_that_shares_its_data_deletes_nothing_of_others() {
