@@ -116,20 +116,21 @@ pub async fn run(arguments: Arguments) -> Result<bool> {
                 .extend(witness::measure(&mut dispatcher, &protocol).await);
         }
     }
-    conduct(&arguments, &mut dispatcher, &rivals, &mut bundle).await?;
+    let is_whole = conduct(&arguments, &mut dispatcher, &rivals, &mut bundle).await?;
     bundle.ended_at = now();
     bundle.xray = sampler.stop();
     let page = report::render(std::slice::from_ref(&bundle));
     bundle::write(&bundle, &page, &arguments.out)?;
-    Ok(conclude(&bundle, &arguments.out))
+    Ok(conclude(&bundle, is_whole, &arguments.out))
 }
 
+/// Runs the suite. Whether it came to its end, or was interrupted.
 async fn conduct(
     arguments: &Arguments,
     dispatcher: &mut Dispatcher,
     rivals: &[Rival],
     bundle: &mut Bundle,
-) -> Result<()> {
+) -> Result<bool> {
     let quick = arguments.scale == "quick";
     let warming = Warming::new(arguments.warm, arguments.seed);
     let experiments = bundle.suite.experiments.clone();
@@ -143,7 +144,7 @@ async fn conduct(
         repeats: arguments.repeats,
         pause_seconds: arguments.pause.unwrap_or(if quick { 0.2 } else { 60.0 }),
         progress: Progress::new(runs + warming.first().iter().map(count).sum::<usize>() * rivals.len()),
-        interrupted,
+        interrupted: interrupted.clone(),
     };
     conductor.warm_up(&warming, bundle).await;
     let out = arguments.out.clone();
@@ -151,7 +152,7 @@ async fn conduct(
         .experiments(&experiments, bundle, |bundle| Ok(bundle::write_partial(bundle, &out)?))
         .await?;
     conductor.progress.end();
-    Ok(())
+    Ok(!interrupted.load(Ordering::Relaxed))
 }
 
 /// The first interrupt ends the suite in order, with the results so far. The second ends the program.
@@ -258,7 +259,7 @@ fn now() -> f64 {
 }
 
 /// Prints the outcome. Returns whether the suite succeeded.
-fn conclude(bundle: &Bundle, out: &Path) -> bool {
+fn conclude(bundle: &Bundle, is_whole: bool, out: &Path) -> bool {
     let count = |wanted: fn(&Ending) -> bool| bundle.runs.iter().filter(|r| wanted(&r.ending)).count();
     let failed = count(|ending| matches!(ending, Ending::Failed(_)));
     let skipped = count(|ending| matches!(ending, Ending::Skipped(_)));
@@ -270,7 +271,10 @@ fn conclude(bundle: &Bundle, out: &Path) -> bool {
     if !has_result(bundle) {
         println!("nothing was measured: no run passed but those that warm servers up");
     }
-    failed == 0 && has_result(bundle)
+    if !is_whole {
+        println!("the suite was interrupted: the runs after that are missing");
+    }
+    failed == 0 && is_whole && has_result(bundle)
 }
 
 /// Whether any run of the suite passed.
@@ -294,16 +298,18 @@ mod tests {
         let skipped = run(Role::Measure, Ending::Skipped("no such call".into()));
         let failed = run(Role::Check, Ending::Failed(vec!["lost rows".into()]));
         let warm = run(Role::Warm, Ending::Passed);
-        let succeeds = |runs: &[&RunOutcome]| {
+        let concluded = |runs: &[&RunOutcome], is_whole| {
             let bundle = Bundle {
                 runs: runs.iter().map(|run| (*run).clone()).collect(),
                 ..Bundle::default()
             };
-            conclude(&bundle, Path::new("out"))
+            conclude(&bundle, is_whole, Path::new("out"))
         };
+        let succeeds = |runs: &[&RunOutcome]| concluded(runs, true);
         assert!(succeeds(&[&warm, &passed, &skipped]));
         assert!(!succeeds(&[&passed, &failed]));
         assert!(!succeeds(&[&warm, &skipped, &skipped]));
         assert!(!succeeds(&[]));
+        assert!(!concluded(&[&warm, &passed], false), "runs are missing");
     }
 }
