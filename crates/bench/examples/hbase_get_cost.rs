@@ -1,12 +1,13 @@
 //! Measures the cost of a Get beyond that of its frames.
 //!
-//! The rival is an echo: a server that sends one prepared response.
+//! The rivals are echoes: servers that send one prepared response.
 //!
 //! `cargo run --release -p stele-bench --example hbase_get_cost -- [--stele PROGRAM]`
 //!
-//! The unit is Gets per CPU second of the server. The echo ([`stele_bench::target::null`]) answers with a blocking thread for
-//! each connection and one write for each read, which is the cheapest way there is. Both servers get the same requests
-//! from the same driver in turns. Caller and server share the machine.
+//! The unit is Gets per CPU second of the server. One echo ([`stele_bench::target::null`]) serves its connections on an event loop,
+//! as Stele does. The other one has a blocking thread for each connection, which is the cheapest way there is. Both answer
+//! all requests of one read by one write. All servers get the same requests from the same driver in turns. Caller and
+//! server share the machine.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -39,6 +40,9 @@ const FAMILY: &str = "family";
 const ROWS: u64 = 20_000;
 const VALUE_BYTES: usize = 1000;
 
+/// As the event loops of Stele have it.
+const TASKS_PER_EVENT_CHECK: u32 = 8;
+
 #[derive(Parser)]
 struct Arguments {
     /// The server's program; the one next to this example when absent.
@@ -47,7 +51,7 @@ struct Arguments {
     /// Seconds of each measurement, after a fifth as much to warm up.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// How often both servers are measured.
+    /// How often each server is measured.
     #[arg(long, default_value_t = 5)]
     repeats: usize,
     /// Concurrent callers, which share a connection.
@@ -59,7 +63,13 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["null-server", "--protocol", protocol] => runtime.block_on(stele_bench::target::null::serve(protocol)),
+        ["null-server", "--protocol", protocol] => {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .event_interval(TASKS_PER_EVENT_CHECK)
+                .build()?;
+            runtime.block_on(stele_bench::target::null::serve(protocol))
+        }
         _ => runtime.block_on(measure(&Arguments::parse())),
     }
 }
@@ -69,9 +79,13 @@ struct Echo(Child);
 
 impl Echo {
     /// The echo and its address.
-    fn start() -> Result<(Self, String)> {
+    fn start(on_loop: bool) -> Result<(Self, String)> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["null-server", "--protocol", &format!("hbase?bytes={VALUE_BYTES}")]);
+        command.args([
+            "null-server",
+            "--protocol",
+            &format!("hbase?bytes={VALUE_BYTES}&loop={}", u8::from(on_loop)),
+        ]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take().context("no output")?;
         let echo = Echo(child);
@@ -98,35 +112,38 @@ async fn measure(arguments: &Arguments) -> Result<()> {
     let hbase = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
     let program = arguments.stele.clone().map_or_else(process::beside_this, Ok)?;
     let stele = Server::stele(program, &["--hbase".to_owned(), hbase.clone()])?;
-    let (echo, echo_address) = Echo::start()?;
     let to_stele = filled(&hbase).await?;
-    let to_echo = stele_bench::target::open(&format!("hbase://{echo_address}"))
-        .await?
-        .connect()
-        .await?;
+    let mut echoes = Vec::new();
+    for on_loop in [true, false] {
+        let (echo, address) = Echo::start(on_loop)?;
+        let target = stele_bench::target::open(&format!("hbase://{address}")).await?;
+        echoes.push((echo, target.connect().await?));
+    }
     println!(
         "Gets of values of {VALUE_BYTES} bytes per CPU second of the server; median of {} and range",
         arguments.repeats
     );
     println!(
-        "{:>8}{:>32}{:>32}{:>26}",
-        "callers", "stele", "echo", "cost of a Get ÷ echo"
+        "{:>8}{:>32}{:>32}{:>26}{:>32}{:>26}",
+        "callers", "stele", "echo on a loop", "cost of a Get ÷ echo", "echo of threads", "cost of a Get ÷ echo"
     );
     for &callers in &arguments.callers {
-        let (mut of_stele, mut of_echo, mut costs) = (Vec::new(), Vec::new(), Vec::new());
+        let mut of_stele = Vec::new();
+        let mut of_echoes = [const { (Vec::new(), Vec::new()) }; 2];
         for _ in 0..arguments.repeats {
-            let stele = gets(&to_stele, callers, arguments.seconds, || stele.cpu_seconds()).await?;
-            let echo = gets(&to_echo, callers, arguments.seconds, || echo.cpu_seconds()).await?;
-            of_stele.push(stele);
-            of_echo.push(echo);
-            costs.push(echo / stele);
+            let done = gets(&to_stele, callers, arguments.seconds, || stele.cpu_seconds()).await?;
+            of_stele.push(done);
+            for ((echo, connection), (figures, costs)) in echoes.iter().zip(&mut of_echoes) {
+                let figure = gets(connection, callers, arguments.seconds, || echo.cpu_seconds()).await?;
+                figures.push(figure);
+                costs.push(figure / done);
+            }
         }
-        println!(
-            "{callers:>8}{:>32}{:>32}{:>26}",
-            text(of_stele, 0),
-            text(of_echo, 0),
-            text(costs, 2)
-        );
+        print!("{callers:>8}{:>32}", text(of_stele, 0));
+        for (figures, costs) in of_echoes {
+            print!("{:>32}{:>26}", text(figures, 0), text(costs, 2));
+        }
+        println!();
     }
     Ok(())
 }

@@ -5,8 +5,8 @@
 //! server, but responses are prepared and cost almost nothing. The server ends when its standard input does, so that
 //! none is left behind however the bench ends.
 //!
-//! Parameters: `bytes=N` (HBase), the value of every cell that is read, 1,000 when absent; `connections=N` (Bigtable)
-//! as for the driver.
+//! Parameters: `bytes=N` (HBase), the value of every cell that is read, 1,000 when absent; `loop=1` (HBase), one event loop serves
+//! all connections instead of a thread for each; `connections=N` (Bigtable) as for the driver.
 
 use super::{Connection, Result, TableSpec, Target, TargetError, TargetUrl};
 use anyhow::Context;
@@ -61,7 +61,11 @@ pub async fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
 
 /// The imitated protocol.
 enum Protocol {
-    Hbase { value_bytes: u64 },
+    Hbase {
+        value_bytes: u64,
+        /// Whether one event loop serves all connections.
+        on_loop: bool,
+    },
     Bigtable,
 }
 
@@ -69,9 +73,10 @@ impl Protocol {
     fn of(url: &TargetUrl) -> Result<Self> {
         match url.host.as_str() {
             "hbase" => {
-                url.allow_parameters(&["bytes"])?;
+                url.allow_parameters(&["bytes", "loop"])?;
                 Ok(Self::Hbase {
                     value_bytes: url.number("bytes", 1..=VALUE_BYTES_MAX, VALUE_BYTES)?,
+                    on_loop: url.number("loop", 0..=1, 0)? == 1,
                 })
             }
             "bigtable" => {
@@ -85,7 +90,7 @@ impl Protocol {
     /// The argument of the subcommand: host and query of an address.
     fn text(&self) -> String {
         match self {
-            Self::Hbase { value_bytes } => format!("hbase?bytes={value_bytes}"),
+            Self::Hbase { value_bytes, on_loop } => format!("hbase?bytes={value_bytes}&loop={}", u8::from(*on_loop)),
             Self::Bigtable => "bigtable".to_owned(),
         }
     }
@@ -121,7 +126,17 @@ pub async fn serve(protocol: &str) -> anyhow::Result<()> {
     let address = listener.local_addr()?;
     println!("listening {address}");
     match protocol {
-        Protocol::Hbase { value_bytes } => {
+        Protocol::Hbase {
+            value_bytes,
+            on_loop: true,
+        } => {
+            listener.set_nonblocking(true)?;
+            tokio::select! {
+                served = hbase::serve_on_loop(tokio::net::TcpListener::from_std(listener)?, value_bytes as usize) => Ok(served?),
+                () = input_ends() => Ok(()),
+            }
+        }
+        Protocol::Hbase { value_bytes, .. } => {
             hbase::start(listener, value_bytes as usize)?;
             input_ends().await;
             Ok(())

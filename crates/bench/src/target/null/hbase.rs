@@ -4,8 +4,8 @@
 //! acknowledged unread. Reads return one row, made once and sent again and again. A scan with a limit returns that many
 //! copies of the row. One without returns no row, since it would never end.
 //!
-//! One thread serves each connection, with blocking reads and writes, which is the cheapest way. All requests of one
-//! read are answered by one write.
+//! One thread serves each connection, with blocking reads and writes, which is the cheapest way. [`serve_on_loop`] serves all on
+//! one event loop instead, as Stele does. All requests of one read are answered by one write.
 
 use bytes::{Bytes, BytesMut};
 use std::io::{Read, Write};
@@ -23,6 +23,8 @@ use stele_wire::messages::{
 };
 use stele_wire::region::{META_TABLE, table_name};
 use stele_wire::{WireError, exception, meta, region};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Semaphore;
 
 mod shape;
 #[cfg(test)]
@@ -76,23 +78,75 @@ pub fn start(listener: TcpListener, value_bytes: usize) -> std::io::Result<()> {
 fn connection(mut stream: TcpStream, answers: &Answers) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut input = vec![0; READ_BYTES];
-    let (mut received, mut out) = (BytesMut::new(), BytesMut::new());
-    let mut service = None;
+    let mut state = State::default();
     loop {
         let n = stream.read(&mut input)?;
         let Some(new) = input.get(..n).filter(|new| !new.is_empty()) else {
             return Ok(());
         };
-        received.extend_from_slice(new);
-        if service.is_none() {
-            let header = frame::take_preamble(&mut received).map_err(std::io::Error::other)?;
-            service = header.map(|header| header.service_name.unwrap_or_default());
+        state.received.extend_from_slice(new);
+        state.answer(answers)?;
+        stream.write_all(&state.out)?;
+        state.out.clear();
+    }
+}
+
+/// Serves every connection on the runtime of the caller until the process ends.
+///
+/// # Errors
+/// A listener without an address.
+pub async fn serve_on_loop(listener: tokio::net::TcpListener, value_bytes: usize) -> std::io::Result<()> {
+    let answers = Arc::new(Answers::new(listener.local_addr()?, value_bytes));
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let Ok(place) = places.clone().try_acquire_owned() else {
+            continue;
+        };
+        let answers = answers.clone();
+        tokio::spawn(async move {
+            // A client that disconnects, or does not speak the protocol, does not affect the others.
+            let _ = connection_on_loop(stream, &answers).await;
+            drop(place);
+        });
+    }
+}
+
+async fn connection_on_loop(mut stream: tokio::net::TcpStream, answers: &Answers) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut state = State::default();
+    state.received.reserve(READ_BYTES);
+    while stream.read_buf(&mut state.received).await? > 0 {
+        state.answer(answers)?;
+        stream.write_all(&state.out).await?;
+        state.out.clear();
+        state.received.reserve(READ_BYTES);
+    }
+    Ok(())
+}
+
+/// A connection, but for its socket.
+#[derive(Default)]
+struct State {
+    received: BytesMut,
+    out: BytesMut,
+    /// The service of the connection's header; `None` before it has arrived.
+    service: Option<String>,
+}
+
+impl State {
+    /// Puts the responses to all requests that have arrived into `out`.
+    fn answer(&mut self, answers: &Answers) -> std::io::Result<()> {
+        if self.service.is_none() {
+            let header = frame::take_preamble(&mut self.received).map_err(std::io::Error::other)?;
+            self.service = header.map(|header| header.service_name.unwrap_or_default());
         }
-        if let Some(service) = &service {
-            answer_all(answers, service, &mut received, &mut out).map_err(std::io::Error::other)?;
+        match &self.service {
+            Some(service) => {
+                answer_all(answers, service, &mut self.received, &mut self.out).map_err(std::io::Error::other)
+            }
+            None => Ok(()),
         }
-        stream.write_all(&out)?;
-        out.clear();
     }
 }
 
