@@ -4,6 +4,7 @@ mod calls;
 mod dispatching;
 mod loss;
 mod malformed;
+mod silence;
 mod streams;
 mod support;
 mod traces;

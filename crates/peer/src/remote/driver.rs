@@ -6,7 +6,7 @@ use crate::error::ProtocolError;
 use crate::frame::{Encoded, Frame, FrameKind, Head, LAST, OUTCOME_UNKNOWN, WORK};
 use crate::handshake::{ANSWER_BYTES, Answer, Hello, Refusal, VERSIONS};
 use crate::input::Input;
-use crate::limits::{CONNECT_WAIT, OUTPUT_BYTES_MAX, PING_AFTER};
+use crate::limits::{CONNECT_WAIT, GIVE_UP_AFTER, OUTPUT_BYTES_MAX, PING_EVERY, QUIET_AFTER, STANDSTILL_MAX};
 use crate::messages;
 use crate::output::Output;
 use crate::worked::decode_work;
@@ -19,6 +19,9 @@ use std::time::Duration;
 use stele_env::network::Connection;
 use stele_types::ErrorKind;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// Time between checks for silence.
+const TICK: Duration = Duration::from_secs(1);
 
 /// The reason for which there is no connection any more.
 #[derive(Debug, thiserror::Error)]
@@ -81,14 +84,18 @@ async fn drive(shared: &Arc<Shared>, lane: &Arc<Lane>) -> Result<(), Ended> {
     let opening = shared.env.timeout(CONNECT_WAIT, open(shared)).await;
     let (socket, version) = opening.map_err(|_| Ended::NotBegun)??;
     lane.opened(version);
+    let now = shared.env.now();
     let mut open = Open {
         socket,
         shared: Arc::clone(shared),
         lane: Arc::clone(lane),
         input: Input::default(),
         output: Output::new(),
-        heard: shared.env.now(),
-        has_asked: false,
+        heard: now,
+        sent: (0, now),
+        asked: now,
+        unanswered: 0,
+        stood_still: false,
         tick: tick(shared),
     };
     poll_fn(|cx| open.poll(cx)).await
@@ -120,14 +127,25 @@ struct Open {
     output: Output<u64>,
     /// When something arrived last, or was received at the other end.
     heard: Duration,
-    /// A ping was sent since.
-    has_asked: bool,
+    /// Bytes that the socket has taken, and when it took the last.
+    sent: (u64, Duration),
+    /// When the last ping was sent.
+    asked: Duration,
+    /// Pings without an answer.
+    unanswered: u64,
+    /// This server stood still, and not all pings have been answered since.
+    stood_still: bool,
     tick: BoxFuture<'static, ()>,
 }
 
 impl Open {
     /// Makes all progress that is possible. Ready when the connection has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+        let now = self.shared.env.now();
+        if self.output.is_empty() && now.saturating_sub(self.sent.1) >= STANDSTILL_MAX {
+            self.stood_still = true;
+            self.ping(now);
+        }
         loop {
             let mut progress = match self.poll_input(cx) {
                 Poll::Ready(Ok(progress)) => progress,
@@ -135,13 +153,14 @@ impl Open {
                 Poll::Pending => false,
             };
             while self.output.len() < OUTPUT_BYTES_MAX
+                && !self.is_quiet(now)
                 && let Some(queued) = self.lane.next_frame(cx.waker())
             {
                 self.output.push(queued.frame, queued.request_of);
                 progress = true;
             }
             let before = self.output.len();
-            let written = self.output.poll_write(&mut self.socket, cx);
+            let written = self.poll_write(now, cx);
             while let Some(call) = self.output.take_mark() {
                 self.lane.sent(call);
             }
@@ -175,10 +194,7 @@ impl Open {
             }
             match self.input.poll_read(&mut self.socket, cx) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(Ended::Closed)),
-                Poll::Ready(Ok(_)) => {
-                    self.heard = self.shared.env.now();
-                    self.has_asked = false;
-                }
+                Poll::Ready(Ok(_)) => self.heard = self.shared.env.now(),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
                 Poll::Pending => return Poll::Ready(Ok(progress)),
             }
@@ -218,29 +234,53 @@ impl Open {
             }
             FrameKind::Need => self.lane.arrived(call, Arrival::Need(frame.amount()?)),
             FrameKind::Drain => self.lane.drain(&self.shared),
+            FrameKind::Pong => {
+                self.unanswered = self.unanswered.saturating_sub(1);
+                self.stood_still &= self.unanswered > 0;
+            }
             _ => {}
         }
         Ok(())
     }
 
-    /// Asks a silent server for a sign of life, and ends the connection when none comes.
+    /// Whether requests wait until the server gives a sign of life.
+    fn is_quiet(&self, now: Duration) -> bool {
+        self.stood_still || now.saturating_sub(self.heard) >= QUIET_AFTER
+    }
+
+    fn ping(&mut self, now: Duration) {
+        self.asked = now;
+        self.unanswered += 1;
+        self.output.push(Encoded::bare(FrameKind::Ping, 0, &[]), None);
+    }
+
+    fn poll_write(&mut self, now: Duration, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let written = self.output.poll_write(&mut self.socket, cx);
+        if self.output.sent() != self.sent.0 {
+            self.sent = (self.output.sent(), now);
+        }
+        written
+    }
+
+    /// Asks the server for signs of life, and ends the connection when none come.
     fn poll_life(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         while self.tick.as_mut().poll(cx).is_ready() {
             self.tick = tick(&self.shared);
             let now = self.shared.env.now();
             // The server answers nothing while it receives a large request.
             if self.output.has_moved() {
+                if self.is_quiet(now) {
+                    cx.waker().wake_by_ref();
+                }
                 self.heard = now;
-                self.has_asked = false;
             }
-            let silent = now.saturating_sub(self.heard);
-            if silent >= 2 * PING_AFTER && self.has_asked {
+            if now.saturating_sub(self.heard) >= GIVE_UP_AFTER {
                 return Poll::Ready(Err(Ended::Silent));
             }
-            if silent >= PING_AFTER && !self.has_asked {
-                self.has_asked = true;
-                self.output.push(Encoded::bare(FrameKind::Ping, 0, &[]), None);
-                if let Poll::Ready(Err(error)) = self.output.poll_write(&mut self.socket, cx) {
+            // While something waits to be sent, the server hears that.
+            if now.saturating_sub(self.asked) >= PING_EVERY && self.output.is_empty() {
+                self.ping(now);
+                if let Poll::Ready(Err(error)) = self.poll_write(now, cx) {
                     return Poll::Ready(Err(error.into()));
                 }
             }
@@ -251,5 +291,5 @@ impl Open {
 
 fn tick(shared: &Shared) -> BoxFuture<'static, ()> {
     let env = shared.env.clone();
-    Box::pin(async move { env.sleep(PING_AFTER / 5).await })
+    Box::pin(async move { env.sleep(TICK).await })
 }

@@ -57,6 +57,8 @@ struct Live {
 struct Life {
     /// When something arrived last, or was received at the other end.
     heard: Duration,
+    /// When the last tick was.
+    ticked: Duration,
     /// Bytes of output that were sent at that time.
     sent: (u64, Duration),
     tick: BoxFuture<'static, ()>,
@@ -67,6 +69,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         let now = shared.env.now();
         let life = Life {
             heard: now,
+            ticked: now,
             sent: (0, now),
             tick: tick(&shared),
         };
@@ -178,6 +181,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, ConnectionError>> {
         let mut progress = false;
         loop {
+            // Also before frames that have waited for space in the output.
+            self.expect_heard()?;
             if self.output.len() >= OUTPUT_BYTES_MAX {
                 return if progress { Poll::Ready(Ok(true)) } else { Poll::Pending };
             }
@@ -197,11 +202,21 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
             }
             match self.poll_read(cx) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Ok(false)),
-                Poll::Ready(Ok(_)) => self.life.heard = self.shared.env.now(),
+                Poll::Ready(Ok(_)) => self.life.heard = self.expect_heard()?,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
                 Poll::Pending if progress => return Poll::Ready(Ok(true)),
                 Poll::Pending => return Poll::Pending,
             }
+        }
+    }
+
+    /// Fails after a silence. The caller may have given the connection up meanwhile, and have made its calls again: what arrives only now
+    /// is not carried out.
+    fn expect_heard(&self) -> Result<Duration, ConnectionError> {
+        let now = self.shared.env.now();
+        match now.saturating_sub(self.life.heard) >= SILENCE_MAX {
+            true => Err(ConnectionError::Silent),
+            false => Ok(now),
         }
     }
 
@@ -315,19 +330,18 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         while self.life.tick.as_mut().poll(cx).is_ready() {
             self.life.tick = tick(&self.shared);
             let now = self.shared.env.now();
-            // A caller that hears something does not ask for a sign of life.
+            // The caller hears the answers, but its pings wait while it sends a large request. The answers left after the tick before.
             if self.output.has_moved() {
-                self.life.heard = now;
+                self.life.heard = self.life.heard.max(self.life.ticked);
             }
+            self.life.ticked = now;
             if self.output.is_empty() || self.output.sent() != self.life.sent.0 {
                 self.life.sent = (self.output.sent(), now);
             }
             if now.saturating_sub(self.life.sent.1) >= OUTPUT_WAIT {
                 return Poll::Ready(Err(ConnectionError::NotTaken));
             }
-            if now.saturating_sub(self.life.heard) >= SILENCE_MAX {
-                return Poll::Ready(Err(ConnectionError::Silent));
-            }
+            self.expect_heard()?;
             let has_drained = |since: Duration| now.saturating_sub(since) >= DRAIN_WAIT;
             if self.calls.is_empty() && self.output.is_empty() && self.drained.is_some_and(has_drained) {
                 return Poll::Ready(Ok(()));

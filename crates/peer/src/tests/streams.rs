@@ -251,7 +251,7 @@ async fn a_write_ends_also_if_its_caller_takes_no_answers() {
     }
 }
 
-/// A caller does not ask for a sign of life while rows arrive.
+/// The pings of a caller may wait behind its own requests while rows arrive.
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_takes_a_large_row_is_alive() {
     let (net, tablets) = (net(1, 0), tablets());
@@ -276,5 +276,5 @@ async fn a_caller_that_takes_a_large_row_is_alive() {
     let (ended, taken) = tokio::join!(server.serve(end, pending()), talk);
     assert!(matches!(ended, Err(ConnectionError::Silent)), "{ended:?}");
     let silent = (net.env.now() - taken).as_secs();
-    assert!((28..33).contains(&silent), "{silent}");
+    assert!((5..9).contains(&silent), "{silent}");
 }
