@@ -5,7 +5,7 @@
 //! | without an owner | a home |
 //! | of a dead owner | a home once the owner's log is sealed; the log is then one of those to replay |
 //! | that moves, and its owner has closed it or refuses to open it | its target, or a home if that is dead, drains or is silent |
-//! | that moves otherwise | `Close`, or `Stay` if the target is dead or drains; nothing while it is silent |
+//! | that moves otherwise | `Close`, or `Stay` if the target is dead or drains; nothing while it is silent, or the next attempt is not due |
 //! | of a draining owner | a move to a home, also if the owner cannot open it |
 //! | of an owner that does not answer | nothing |
 //! | that its owner is unable to open | a move to a server that is not, if there is one |
@@ -17,7 +17,7 @@ use crate::balance::{self, MOVES_PER_SERVER_MAX, Movable, SETTLED};
 use crate::cost::{Costs, Totals};
 use crate::homes::{self, LogPart, Replayed};
 use crate::order::Order;
-use crate::view::{Assignment, Owner, Report, ServedState, ServerView, Session, TabletView, View};
+use crate::view::{Assignment, FailedClosing, Owner, Report, ServedState, ServerView, Session, TabletView, View};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use stele_types::{ServerId, TabletId, stream_of};
@@ -51,7 +51,7 @@ struct Decision<'a> {
     leaving: Vec<(u64, Owner, &'a TabletView)>,
     /// Tablets that may move for balance, by owner.
     movable: BTreeMap<ServerId, Vec<Movable>>,
-    /// Moves by server, as a source or as a target.
+    /// Moves by server, as a source or as a target, without those that fail.
     moves: BTreeMap<ServerId, usize>,
     owners: BTreeMap<TabletId, Owner>,
     /// Servers whose log some tablet needs, or may need.
@@ -132,11 +132,13 @@ impl<'a> Decision<'a> {
                 self.assign(tablet, to);
             }
             Some(ServedState::Closed | ServedState::Unopened) => self.homeless.push((cost, tablet)),
+            _ if is_ready && tablet.attempts.closing == FailedClosing::Waits => self.costs.add(owner.server, cost),
             // Also if the owner reports nothing: it need not open the tablet for a move, and perhaps it cannot.
             _ if is_ready => {
                 self.costs.add(to, cost);
-                for server in [owner.server, to] {
-                    *self.moves.entry(server).or_default() += 1;
+                // One that failed several times may never end.
+                if tablet.attempts.closing == FailedClosing::None {
+                    self.count_move([owner.server, to]);
                 }
                 self.orders.push(Order::Close {
                     tablet: tablet.id,
@@ -152,6 +154,12 @@ impl<'a> Decision<'a> {
                     seen: tablet.assignment.clone(),
                 });
             }
+        }
+    }
+
+    fn count_move(&mut self, of: [ServerId; 2]) {
+        for server in of {
+            *self.moves.entry(server).or_default() += 1;
         }
     }
 
@@ -322,9 +330,7 @@ impl<'a> Decision<'a> {
                 continue;
             };
             self.costs.add(to, cost);
-            for server in [owner.server, to] {
-                *self.moves.entry(server).or_default() += 1;
-            }
+            self.count_move([owner.server, to]);
             self.orders.push(Order::Move {
                 tablet: tablet.id,
                 seen: tablet.assignment.clone(),

@@ -36,5 +36,6 @@ pub use order::Order;
 pub use sizes::{MergeCandidate, limit_divisor, merges, splits_for_load};
 pub use suspicion::{Condemned, Suspicions};
 pub use view::{
-    Assignment, Attempted, LogState, Owner, Report, ServedState, ServerView, Session, TableView, TabletView, View,
+    Assignment, Attempted, FailedClosing, LogState, Owner, Report, ServedState, ServerView, Session, TableView,
+    TabletView, View,
 };

@@ -96,17 +96,31 @@ pub struct TabletView {
     pub unchanged_for: Duration,
     /// Its assignment in the catalog.
     pub assignment: Assignment,
-    /// Failed attempts to open it.
+    /// Failed attempts to open or to close it.
     pub attempts: Attempted,
 }
 
-/// Failed attempts to open a tablet ([`crate::Attempts`]).
+/// Failed attempts to open or to close a tablet ([`crate::Attempts`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attempted {
     /// The next one is not due yet.
     pub waits: bool,
     /// Servers that were unable to open it a short time ago.
     pub unable: BTreeSet<ServerId>,
+    /// Its owner has failed to close it for a move.
+    pub closing: FailedClosing,
+}
+
+/// Whether the owner of a tablet that moves fails to close it, say because the tablet cannot be flushed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailedClosing {
+    /// It has not failed, or once.
+    #[default]
+    None,
+    /// It failed several times in a row, and is tried again now. Other moves do not wait for this one.
+    Due,
+    /// The same, and the next attempt is not due yet.
+    Waits,
 }
 
 /// A tablet's assignment in the catalog: the one source of truth.

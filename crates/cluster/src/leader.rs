@@ -135,6 +135,11 @@ impl Leader {
         self.observed.lock().attempts.errors()
     }
 
+    /// The last error of each tablet that its owner does not close for its move.
+    pub(crate) fn closing_errors(&self) -> BTreeMap<TabletId, String> {
+        self.observed.lock().attempts.closing_errors()
+    }
+
     /// Completes when this leader has been cut off from the other servers for too long.
     pub(crate) async fn cut_off(&self) {
         self.cut_off.notified().await;

@@ -15,7 +15,7 @@ pub(crate) fn status(leader: &Leader) -> ClusterStatus {
         tablets.map(|tablet| ((*server, tablet.tablet, tablet.epoch), tablet))
     });
     let listed: HashMap<_, _> = listed.collect();
-    let errors = leader.errors();
+    let (errors, closing_errors) = (leader.errors(), leader.closing_errors());
     let mut counts: BTreeMap<ServerId, usize> = BTreeMap::new();
     let mut tablets = Vec::new();
     for (name, table) in &catalog.tables {
@@ -47,7 +47,10 @@ pub(crate) fn status(leader: &Leader) -> ClusterStatus {
                 },
                 (_, Some(TabletState::Opening), _) => "the replay of logs".to_owned(),
                 (_, Some(TabletState::Closed | TabletState::Unopened), _) => "its next server".to_owned(),
-                (_, _, Some(to)) => format!("flushes before it moves to server {to}"),
+                (_, _, Some(to)) => match closing_errors.get(&tablet.id) {
+                    Some(error) => format!("flushes before it moves to server {to}, which failed: {error}"),
+                    None => format!("flushes before it moves to server {to}"),
+                },
                 (_, Some(TabletState::Serving | TabletState::Replayed), None) => String::new(),
             };
             tablets.push(TabletStatus {

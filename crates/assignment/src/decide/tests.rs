@@ -3,13 +3,14 @@
 mod model;
 
 use super::*;
+use crate::attempts::Attempts;
 use crate::suspicion::Suspicions;
 use crate::view::{Attempted, LogState, Report, ServerView, TableView};
 use model::Model;
 use proptest::prelude::*;
 use std::slice;
 use std::time::Duration;
-use stele_types::{Epoch, TableId};
+use stele_types::{Epoch, ErrorKind, TableId};
 
 /// Servers without reports, and one table of tablets that all belong to nobody.
 fn fresh(servers: u32, tablets: u64) -> View {
@@ -124,6 +125,48 @@ fn a_server_that_drains_gives_its_tablets_away_a_few_at_a_time() {
             .iter()
             .all(|order| matches!(order, Order::Move { to, .. } if to.0 != 1))
     );
+}
+
+/// Tablets that cannot be flushed, say since their data key is missing.
+#[test]
+fn tablets_that_cannot_be_closed_do_not_stop_a_drain() {
+    let mut view = fresh(3, 3);
+    (1..=3).for_each(|id| serve(&mut view, id, 1));
+    view.servers.get_mut(&ServerId(1)).expect("it is there").draining = true;
+    for tablet in &mut view.tables[0].tablets[..2] {
+        tablet.assignment.moving_to = Some(ServerId(2));
+    }
+    let is_close = |order: &Order| matches!(order, Order::Close { .. });
+    let orders = |view: &View| {
+        let orders = decide(view, &dead(&[]));
+        let closed = orders.iter().filter(|order| is_close(order)).count();
+        let moved = orders.len() - closed;
+        (closed, moved)
+    };
+    assert_eq!(orders(&view), (2, 0), "moves are counted");
+    // By attempts that fail for each, and time that passes.
+    let (mut attempts, owner) = (Attempts::default(), view.tables[0].tablets[0].assignment.owner);
+    let mut at = |attempts: &Attempts, now| {
+        for tablet in &mut view.tables[0].tablets {
+            tablet.attempts = attempts.of(tablet.id, owner, now);
+        }
+        orders(&view)
+    };
+    let now = Duration::from_secs(100);
+    let fail = |attempts: &mut Attempts| {
+        for id in [1, 2] {
+            let error = (ErrorKind::Unimplemented, "planted");
+            attempts.closing_failed(TabletId(id), owner.expect("it is served"), error, now);
+        }
+    };
+    fail(&mut attempts);
+    assert_eq!(at(&attempts, now), (2, 0), "one failure says little");
+    fail(&mut attempts);
+    assert_eq!(at(&attempts, now), (0, 1), "the third one leaves");
+    let due = attempts.next_due(now).expect("they are tried again");
+    assert_eq!(at(&attempts, due), (2, 1));
+    attempts.closed(TabletId(1));
+    assert_eq!(at(&attempts, now), (1, 1), "the first one is closed now");
 }
 
 #[test]

@@ -418,7 +418,14 @@ impl Leader {
     /// Has an owner give a tablet up, if another server can get it: without the coordinator nobody would have it.
     async fn hand_over(&self, tablet: TabletId, owner: Owner) -> ServiceResult<()> {
         self.confirm_term().await?;
-        self.close(owner.server, tablet, owner.epoch, Closing::HandOver).await
+        let closed = self.close(owner.server, tablet, owner.epoch, Closing::HandOver).await;
+        let now = self.local.env.now();
+        let attempts = &mut self.observed.lock().attempts;
+        match &closed {
+            Ok(()) => attempts.closed(tablet),
+            Err(error) => attempts.closing_failed(tablet, owner, (error.kind, &error.message), now),
+        }
+        closed
     }
 
     async fn close(&self, server: ServerId, tablet: TabletId, epoch: Epoch, closing: Closing) -> ServiceResult<()> {

@@ -7,7 +7,7 @@ use crate::testing::World;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::FutureExt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stele_assignment::{Assignment, Owner};
 use stele_catalog::{Homes, Reassignment};
 use stele_client::{Closing, TabletControl};
@@ -19,14 +19,14 @@ use stele_types::{Epoch, RowRange, TableId, TableName, TableSchema};
 const OLD: TabletId = TabletId(7);
 const NEW: TabletId = TabletId(8);
 
-/// All tablets are made by server 1.
-struct First;
+/// All tablets are made by this server.
+struct MadeBy(u32);
 
-impl Homes for First {
+impl Homes for MadeBy {
     fn home_of(&self, _: TabletId) -> Option<Owner> {
         Some(Owner {
-            server: ServerId(1),
-            epoch: Epoch(1),
+            server: ServerId(self.0),
+            epoch: Epoch(self.0),
         })
     }
 }
@@ -41,7 +41,7 @@ async fn a_replacement_is_committed_although_the_record_of_an_old_tablet_is_left
     let whole = |tablet| vec![(tablet, RowRange::all())];
     let made = local.server.create_tablets(Arc::new(schema.clone()), whole(OLD)).await;
     made.expect("made");
-    let tables = local.catalog.lead(leader.fence.clone(), Arc::new(First)).await;
+    let tables = local.catalog.lead(leader.fence.clone(), Arc::new(MadeBy(1))).await;
     let tables = tables.expect("it leads");
     let created = tables.create_table(schema.clone(), whole(OLD)).await;
     created.expect("created");
@@ -143,7 +143,7 @@ async fn with_unopened(world: &World) -> (Arc<Local>, Arc<Leader>, Arc<Counting>
     made.await.expect("made");
     let closed = local.close(OLD, Epoch(1), Closing::HandOver).await;
     closed.expect("closed");
-    let tables = local.catalog.lead(leader.fence.clone(), Arc::new(First)).await;
+    let tables = local.catalog.lead(leader.fence.clone(), Arc::new(MadeBy(1))).await;
     let tables = tables.expect("it leads");
     tables.create_table(schema, whole).await.expect("created");
     let owner = |server, epoch| Assignment {
@@ -200,4 +200,69 @@ async fn a_tablet_that_nobody_can_open_is_tried_at_a_pace() {
     lead_for(&world, &leader, Duration::from_secs(600)).await;
     let more = counting.opens.load(Ordering::Relaxed) - opens;
     assert!((9..=11).contains(&more), "{more} attempts, one a minute");
+}
+
+/// A member that fails to close tablets until it is mended, and counts the attempts.
+struct Unflushable {
+    control: Control,
+    closes: AtomicU64,
+    is_mended: AtomicBool,
+}
+
+#[async_trait]
+impl ControlService for Unflushable {
+    async fn control(&self, origin: Origin, request: Bytes) -> ServiceResult<Bytes> {
+        let (_, call) = codec::untimed(&request)?;
+        if let Request::Close { .. } = codec::decode::<Call>(call)?.request {
+            self.closes.fetch_add(1, Ordering::Relaxed);
+            if !self.is_mended.load(Ordering::Relaxed) {
+                return Err(ServiceError::new(ErrorKind::ResourceExhausted, "no data key"));
+            }
+        }
+        self.control.control(origin, request).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tablet_that_cannot_be_closed_is_tried_at_a_pace_and_moves_once_it_can() {
+    let world = World::new().await;
+    let (local, other) = (world.follow(1).await, world.follow(2).await);
+    let unflushable = Arc::new(Unflushable {
+        control: Control {
+            local: other.clone(),
+            forwarded: None,
+        },
+        closes: AtomicU64::new(0),
+        is_mended: AtomicBool::new(false),
+    });
+    world.serve_by(2, &other, unflushable.clone());
+    for server in [1, 2] {
+        world.note_member(server).await;
+        let log = records::encode(&LogRecord::default());
+        world.put(records::key(LOGS, ServerId(server)), log).await;
+        // Epochs are above that of the assignment.
+        next_epoch(&*world.coord, NUMBERS).await.expect("drawn");
+    }
+    let leader = world.elect(&local).await;
+    let schema = TableSchema::new(TableId(1), TableName::new("n", "t"));
+    let whole = vec![(OLD, RowRange::all())];
+    let made = other.server.create_tablets(Arc::new(schema.clone()), whole.clone());
+    made.await.expect("made");
+    let tables = local.catalog.lead(leader.fence.clone(), Arc::new(MadeBy(2))).await;
+    let tables = tables.expect("it leads");
+    tables.create_table(schema, whole).await.expect("created");
+    world.put(records::key(DRAINING, ServerId(2)), Bytes::new()).await;
+    world.env.sleep(Duration::from_secs(1)).await;
+    lead_for(&world, &leader, Duration::from_secs(60)).await;
+    let closes = unflushable.closes.load(Ordering::Relaxed);
+    assert!(
+        (8..=10).contains(&closes),
+        "{closes} attempts, two, and then after 0.25, 0.75, 1.75, 3.75, 7.75, 15.75 and 31.75 s"
+    );
+    let errors = leader.closing_errors();
+    assert!(errors[&OLD].contains("no data key"), "{errors:?}");
+    unflushable.is_mended.store(true, Ordering::Relaxed);
+    lead_for(&world, &leader, Duration::from_secs(60)).await;
+    assert!(local.server.served(OLD).is_ok(), "it has moved");
+    assert_eq!(leader.closing_errors(), BTreeMap::new());
 }

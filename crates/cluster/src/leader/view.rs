@@ -24,7 +24,7 @@ pub(crate) struct Observed {
     /// When a server was first seen without a session.
     ended: BTreeMap<ServerId, Duration>,
     tablets: BTreeMap<TabletId, Observation>,
-    /// Those to open tablets.
+    /// Those to open and to close tablets that failed.
     pub(crate) attempts: Attempts,
 }
 
@@ -132,7 +132,7 @@ impl Observed {
             requests: known.requests,
             unchanged_for: now.saturating_sub(known.since),
             assignment: tablet.assignment.clone(),
-            attempts: self.attempts.of(tablet.id, owner.map(|owner| owner.server), now),
+            attempts: self.attempts.of(tablet.id, owner, now),
         }
     }
 }

@@ -4,7 +4,8 @@ use crate::decide::decide;
 use crate::order::Order;
 use crate::suspicion::Suspicions;
 use crate::view::{
-    Assignment, Attempted, LogState, Owner, Report, ServedState, ServerView, Session, TableView, TabletView, View,
+    Assignment, Attempted, FailedClosing, LogState, Owner, Report, ServedState, ServerView, Session, TableView,
+    TabletView, View,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -115,7 +116,7 @@ impl Model {
 
     /// One event: of the load, of a fault, or of the leader.
     pub(super) fn step(&mut self) {
-        match self.below(22) {
+        match self.below(23) {
             0 if self.living() < SERVERS_MAX => self.start_server(),
             // It ends without a word, or runs on as a zombie.
             1 if self.living() > 2 => {
@@ -149,8 +150,16 @@ impl Model {
                     server.answers = !server.answers;
                 }
             }
+            17 => self.fail_to_close(),
             _ => self.lead(3),
         }
+    }
+
+    /// A server has failed to close a tablet several times, or has closed it.
+    fn fail_to_close(&mut self) {
+        let closings = [FailedClosing::None, FailedClosing::Due, FailedClosing::Waits];
+        let (tablet, closing) = (self.any_tablet(), closings[self.below(closings.len())]);
+        self.tablet(tablet).attempts.closing = closing;
     }
 
     /// A server is opening a tablet, and does not succeed.
@@ -172,7 +181,10 @@ impl Model {
         let servers = self.view.servers.values_mut();
         servers.for_each(|server| (server.draining, server.answers) = (false, true));
         let tablets = self.view.tables[0].tablets.iter_mut();
-        tablets.for_each(|tablet| tablet.attempts.waits = false);
+        tablets.for_each(|tablet| {
+            tablet.attempts.waits = false;
+            tablet.attempts.closing = FailedClosing::Due;
+        });
         for _ in 0..300 {
             let ids: Vec<ServerId> = self.processes.keys().copied().collect();
             ids.into_iter().for_each(|id| self.report(id));
