@@ -153,6 +153,11 @@ impl Roots {
             all: Mutex::default(),
         })
     }
+
+    /// Takes away the root of a log, if it was opened since the last time; whether it was.
+    pub(crate) fn forget(&self, server: ServerId) -> bool {
+        self.all.lock().remove(&server).is_some()
+    }
 }
 
 #[async_trait]

@@ -4,7 +4,7 @@
 
 use super::notes::CoordMoments;
 use super::{Archiving, from_coord, life, next, record};
-use crate::records::{self, ARCHIVED_CHAIN, LIVES, LifeRecord};
+use crate::records::{self, ARCHIVED_CHAIN, LIVES, LOGS, LifeRecord};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Rests {
     pub(crate) async fn end(&self, server: ServerId, log: &dyn Storage, bytes: u64) -> ServiceResult<()> {
         let key = records::key(LIVES, server);
         let Some(found) = self.get(&key).await? else {
-            return self.end_unarchived().await;
+            return self.end_unarchived(server).await;
         };
         let mut found = found;
         if found.1.ended_micros > 0 {
@@ -99,8 +99,9 @@ impl Rests {
         self.put(&key, &ended, None).await
     }
 
-    /// A server has ended that archives its log nowhere.
-    async fn end_unarchived(&self) -> ServiceResult<()> {
+    /// A server has ended that archives its log nowhere. If its log has no record, it was deleted before: the life of a server that archives
+    /// its log may be gone by then.
+    async fn end_unarchived(&self, server: ServerId) -> ServiceResult<()> {
         let found = self
             .coord
             .get(ARCHIVED_CHAIN)
@@ -110,7 +111,9 @@ impl Rests {
             return Ok(());
         }
         let key = ARCHIVED_CHAIN.to_owned();
-        self.change(vec![self.fence.clone()], Write::Delete { key }).await
+        let has_log = Condition::present(records::key(LOGS, server));
+        self.change(vec![self.fence.clone(), has_log], Write::Delete { key })
+            .await
     }
 
     /// The archive of a server, if this leader archives its own log there.

@@ -252,7 +252,7 @@ impl Leader {
         self.record(server, record, None).await
     }
 
-    /// Writes the record of the log of a server that is no member from then on.
+    /// Writes the record of the log of a server that is no member from then on. A log that is deleted gets none again.
     async fn record(&self, server: ServerId, record: LogRecord, only_if: Option<Condition>) -> ServiceResult<()> {
         let writes = vec![
             Write::Put {
@@ -263,12 +263,20 @@ impl Leader {
                 key: records::key(SERVERS, server),
             },
         ];
-        self.commit_if(only_if.into_iter().collect(), writes).await
+        let has_log = Condition::present(records::key(LOGS, server));
+        self.commit_if(only_if.into_iter().chain([has_log]).collect(), writes)
+            .await
     }
 
-    /// Deletes the log of a server that nothing needs.
+    /// Deletes the log of a server that nothing needs. The order may come again after it was carried out, from records that are followed
+    /// with a delay. Nothing happens then: a server without its record counts as one whose log was never archived.
     async fn delete_log(&self, server: ServerId) -> ServiceResult<()> {
         self.expect_unneeded(server).await?;
+        let record = self.coord.get(&records::key(LOGS, server)).await;
+        let record = record.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+        if record.is_none() {
+            return Ok(());
+        }
         let log = self.roots.take_over(server).await;
         let log = log.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
         let bytes = self.local.members.view().logs.get(&server).map_or(0, |log| log.bytes);

@@ -1,5 +1,8 @@
 use super::*;
+use crate::records::{ARCHIVED_CHAIN, LIVES, LifeRecord};
+use crate::roots::LogRoots;
 use crate::testing::World;
+use bytes::Bytes;
 use std::sync::atomic::Ordering;
 use stele_client::TabletControl;
 use stele_types::{RowRange, TableId, TableName};
@@ -34,4 +37,58 @@ async fn no_tablet_is_handed_over_while_the_coordinator_is_away() {
     assert!(close().await, "it is served on");
     world.reached.is_away.store(false, Ordering::Relaxed);
     assert!(!close().await, "it is handed over");
+}
+
+/// The archive of the tables names the end of the server, so its life has no record any more.
+#[tokio::test(start_paused = true)]
+async fn a_log_that_is_deleted_already_does_not_end_the_archive() {
+    let world = World::new().await;
+    let local = world.follow(1).await;
+    let leader = world.elect(&local).await;
+    let ended = ServerId(5);
+    let sealed = LogRecord {
+        sealed: true,
+        given_up: true,
+        ..LogRecord::default()
+    };
+    let life = LifeRecord {
+        ended_micros: 7,
+        ..LifeRecord::default()
+    };
+    world.put(records::key(LOGS, ended), records::encode(&sealed)).await;
+    world.put(records::key(LIVES, ended), records::encode(&life)).await;
+    let chain = ARCHIVED_CHAIN.to_owned();
+    world.put(chain.clone(), Bytes::from_static(&[7; 16])).await;
+    // By records that are followed with a delay, the leader has it deleted again and again.
+    for round in 0..3 {
+        leader.orders.begin(&leader, Order::DeleteLog(ended), &View::default());
+        while !leader.orders.running.lock().is_empty() {
+            world.env.sleep(Duration::from_millis(10)).await;
+        }
+        let has = async |key: &str| world.coord.get(key).await.expect("read").is_some();
+        assert!(!has(&records::key(LOGS, ended)).await);
+        assert!(has(&chain).await, "round {round}");
+        assert_eq!(world.roots.forget(ended), round == 0, "it is claimed once");
+        let key = records::key(LIVES, ended);
+        let delete = Txn {
+            conditions: Vec::new(),
+            writes: vec![Write::Delete { key }],
+        };
+        let _ = world.coord.txn(delete).await.expect("deleted");
+    }
+    leader.seal(ended, true).await.expect_err("it has no log");
+    assert!(
+        world
+            .coord
+            .get(&records::key(LOGS, ended))
+            .await
+            .expect("read")
+            .is_none()
+    );
+    assert!(!world.roots.forget(ended));
+    // The log had its record shortly before.
+    let log = world.roots.take_over(ended).await.expect("opened");
+    let refused = leader.rests.end(ended, &*log, 0).await;
+    assert_eq!(refused.expect_err("it has no log").kind, ErrorKind::Unavailable);
+    assert!(world.coord.get(&chain).await.expect("read").is_some());
 }
