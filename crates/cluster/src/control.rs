@@ -21,7 +21,7 @@ use replacing::Replacing;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use stele_assignment::{Assignment, Owner};
 use stele_catalog::{Catalog, Homes, Reassignment};
@@ -53,6 +53,8 @@ pub(crate) struct ClusterControl {
     catalog: Arc<Catalog>,
     /// Of the leader.
     term: u64,
+    /// The number of the next drop of rows.
+    drops: AtomicU64,
     homes: Arc<NewTablets>,
     replacing: Replacing,
     /// Snapshots that are being taken, until the catalog names them or never will.
@@ -74,6 +76,7 @@ impl ClusterControl {
             data,
             catalog,
             term,
+            drops: AtomicU64::new(1),
             homes,
             replacing: Replacing::default(),
             taking: Mutex::default(),
@@ -363,11 +366,17 @@ impl TabletControl for ClusterControl {
     }
 
     /// Also of a tablet that moves meanwhile: rows of other tablets are dropped already. A lost answer may have them dropped twice,
-    /// at moments of the same call.
+    /// at moments of the same call. An attempt that arrives after a later one is refused.
     async fn drop_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()> {
         let drop_them = || async {
-            let range = range.clone();
-            result(self.call_owner(tablet, TabletCall::DropRows { tablet, range }).await?)
+            let owner = self.owner(tablet)?;
+            let call = TabletCall::DropRows {
+                tablet,
+                epoch: owner.epoch,
+                number: (self.term, self.drops.fetch_add(1, Ordering::Relaxed)),
+                range: range.clone(),
+            };
+            self.done(owner.server, call).await
         };
         until_served(&self.local.env, tablet, drop_them).await
     }
@@ -506,3 +515,6 @@ impl TabletControl for ClusterControl {
         self.end_replacement(first, committed).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

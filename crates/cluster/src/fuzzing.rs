@@ -165,6 +165,12 @@ fn control_seeds() -> Vec<Bytes> {
             schema: schema.clone(),
             tablets: vec![(TabletId(1), range.clone())],
         }),
+        Request::Tablets(TabletCall::DropRows {
+            tablet: TabletId(1),
+            epoch: Epoch(2),
+            number: (3, 4),
+            range: range.clone(),
+        }),
         Request::Admin(AdminCall::UpdateTable(name.clone(), Box::default())),
         Request::Admin(AdminCall::DropRowRange(name, range)),
         Request::Cluster(ClusterCall::Drain {
@@ -216,6 +222,6 @@ mod tests {
             control(bytes);
         }
         let is_call = |bytes: &&Bytes| codec::decode::<Call>(bytes).is_ok();
-        assert_eq!(sent.iter().filter(is_call).count(), 7);
+        assert_eq!(sent.iter().filter(is_call).count(), 8);
     }
 }

@@ -23,7 +23,12 @@ pub(crate) async fn answer<K: Send>(
             done(Ok(()))
         }
         TabletCall::Unsettled(tablet, version) => codec::encode(&tablets.unsettled(tablet, version).await?),
-        TabletCall::DropRows { tablet, range } => done(tablets.drop_rows(tablet, range).await),
+        TabletCall::DropRows {
+            tablet,
+            epoch,
+            number,
+            range,
+        } => done(tablets.drop_rows_in_order(tablet, (epoch, number), range).await),
         TabletCall::Flush(tablet) => done(tablets.flush(tablet).await),
         TabletCall::Compact { tablet, major } => done(tablets.compact(tablet, major).await),
         TabletCall::Compaction(tablet) => codec::encode(&tablets.compaction(tablet).await?),

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use stele_client::{SnapshotTablet, SplitPolicy};
+use stele_tabletserver::DropNumber;
 use stele_types::{Epoch, RowRange, SnapshotId, TableSchema, TabletId};
 
 /// One call; the answer is the result of the method.
@@ -19,8 +20,11 @@ pub(crate) enum TabletCall {
     Drop(Vec<TabletId>),
     /// The tablet, and the version of the schema that it must know.
     Unsettled(TabletId, u64),
+    /// Refused unless the number is above that of every drop before.
     DropRows {
         tablet: TabletId,
+        epoch: Epoch,
+        number: DropNumber,
         range: RowRange,
     },
     Flush(TabletId),

@@ -39,6 +39,8 @@ use stele_storage::Storage;
 use stele_storage::memory::MemoryStorage;
 use stele_tabletserver::{SealedLogs, ServerOptions, SharedRoots, TabletServer};
 use stele_types::{ErrorKind, ServerId, TableSchema};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// The number of the cluster.
@@ -50,11 +52,61 @@ pub(crate) const SESSION: Duration = Duration::from_secs(10);
 /// Servers by their addresses.
 type Listening = Arc<Mutex<BTreeMap<String, Arc<PeerServer>>>>;
 
+/// Connections by their addresses, each with whether it holds back its bytes.
+#[derive(Clone, Default)]
+pub(crate) struct Wires(Arc<Mutex<Vec<(String, watch::Sender<bool>)>>>);
+
+impl Wires {
+    /// Holds back the bytes of all connections to an address that there are, as a network does that loses packets. Later connections pass.
+    pub(crate) fn hold(&self, address: &str) {
+        for (_, held) in self.0.lock().iter().filter(|(to, _)| to == address) {
+            held.send_replace(true);
+        }
+    }
+
+    /// Delivers all bytes that were held back.
+    pub(crate) fn release(&self) {
+        for (_, held) in self.0.lock().iter() {
+            held.send_replace(false);
+        }
+    }
+
+    /// The two ends of a new connection.
+    fn connect(&self, address: &str) -> (DuplexStream, DuplexStream) {
+        let (here, near) = tokio::io::duplex(64 << 10);
+        let (far, there) = tokio::io::duplex(64 << 10);
+        let (near, far) = (tokio::io::split(near), tokio::io::split(far));
+        let held = watch::Sender::new(false);
+        tokio::spawn(carry(near.0, far.1, held.subscribe()));
+        tokio::spawn(carry(far.0, near.1, held.subscribe()));
+        self.0.lock().push((address.to_owned(), held));
+        (here, there)
+    }
+}
+
+/// Carries the bytes of one direction.
+async fn carry(
+    mut from: ReadHalf<DuplexStream>,
+    mut to: WriteHalf<DuplexStream>,
+    mut held: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let mut bytes = vec![0; 64 << 10];
+    loop {
+        let read = from.read(&mut bytes).await?;
+        held.wait_for(|held| !held).await.map_err(io::Error::other)?;
+        match bytes.get(..read) {
+            Some(read) if !read.is_empty() => to.write_all(read).await?,
+            _ => return to.shutdown().await,
+        }
+    }
+}
+
 /// The runtime of all servers.
 struct Pipes {
     origin: Instant,
     random: AtomicU64,
     listening: Listening,
+    wires: Wires,
 }
 
 impl Runtime for Pipes {
@@ -84,9 +136,10 @@ impl Runtime for Pipes {
 
     fn connect(&self, address: &str) -> BoxFuture<'static, io::Result<Connection>> {
         let server = self.listening.lock().get(address).cloned();
+        let (wires, address) = (self.wires.clone(), address.to_owned());
         Box::pin(async move {
             let server = server.ok_or(io::ErrorKind::ConnectionRefused)?;
-            let (here, there) = tokio::io::duplex(64 << 10);
+            let (here, there) = wires.connect(&address);
             // It ends with an error when the caller goes away.
             tokio::spawn(async move { drop(server.serve(there, futures::future::pending()).await) });
             Ok(Box::new(here) as Connection)
@@ -224,16 +277,18 @@ pub(crate) struct World {
     pub(crate) coord: Arc<dyn Coord>,
     pub(crate) data: Arc<dyn Storage>,
     pub(crate) roots: Arc<Roots>,
+    pub(crate) wires: Wires,
     listening: Listening,
 }
 
 impl World {
     pub(crate) async fn new() -> World {
-        let listening = Listening::default();
+        let (listening, wires) = (Listening::default(), Wires::default());
         let env = Env::new(Arc::new(Pipes {
             origin: Instant::now(),
             random: AtomicU64::new(1),
             listening: listening.clone(),
+            wires: wires.clone(),
         }));
         let inner = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await;
         let reached = Arc::new(Reached {
@@ -245,6 +300,7 @@ impl World {
             reached,
             data: MemoryStorage::new(),
             roots: Roots::new(env.clone(), Duration::ZERO),
+            wires,
             listening,
             env,
         }

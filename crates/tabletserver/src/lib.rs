@@ -64,5 +64,5 @@ pub use read::OneRow;
 pub use recovery::{RecoveryReport, last_epoch};
 pub use roots::{Moments, SealedLogs, SharedRoots, delete_log, settle_log};
 pub use server::TabletServer;
-pub use tablets::Served;
+pub use tablets::{DropNumber, Served};
 pub use waits::{Cause, WriteWaits};

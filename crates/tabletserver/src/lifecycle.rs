@@ -5,14 +5,14 @@ use crate::log::CommitLog;
 use crate::parts::Parts;
 use crate::row_cache::RowCache;
 use crate::schemas::ChangedSchemas;
-use crate::tablets::{Shut, Tablets};
+use crate::tablets::{DropNumber, Served, Shut, Tablets};
 use crate::work::{Compactions, FlushDemand};
 use futures::StreamExt;
 use std::sync::Arc;
-use stele_client::ServiceResult;
+use stele_client::{ServiceError, ServiceResult};
 use stele_commitlog::BarrierCause;
 use stele_tablet::{Manifest, Tablet, TabletContext, manifest};
-use stele_types::{Epoch, RowRange, TableSchema, TabletId};
+use stele_types::{Epoch, ErrorKind, RowRange, TableSchema, TabletId};
 
 /// Tablets made concurrently; each waits for a durable write.
 const CREATED_CONCURRENTLY: usize = 32;
@@ -189,11 +189,38 @@ impl Lifecycle {
     /// Drops the rows of a range from a tablet.
     pub(crate) async fn drop_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()> {
         let served = self.tablets.served(tablet)?;
+        self.drop_rows_of(&served, range).await
+    }
+
+    /// The same if the tablet is served under this epoch, and no later drop was begun. An order may arrive after it was given again and
+    /// answered: rows that were written since then are not to be dropped.
+    pub(crate) async fn drop_rows_in_order(
+        &self,
+        tablet: TabletId,
+        (epoch, number): (Epoch, DropNumber),
+        range: RowRange,
+    ) -> ServiceResult<()> {
+        let served = self.tablets.served(tablet)?;
+        if served.tablet.epoch() != epoch {
+            let message = format!("tablet {tablet} is not served under epoch {epoch} here");
+            return Err(ServiceError::new(ErrorKind::Unavailable, message));
+        }
+        let mut newest = served.newest_drop.lock().await;
+        if number <= *newest {
+            let message = format!("rows of tablet {tablet} were dropped by a later order");
+            return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
+        }
+        *newest = number;
+        self.drop_rows_of(&served, range).await
+    }
+
+    async fn drop_rows_of(&self, served: &Arc<Served>, range: RowRange) -> ServiceResult<()> {
+        let tablet = served.tablet.id();
         // Both in the order of a split, and for its reasons.
         let _held = self.compactions.hold_majors(tablet);
         let stopped = served.tablet.stop_compactions().await;
         served.tablet.flush().await.map_err(from_tablet)?;
-        let _gate = Shut::shut(&served).await;
+        let _gate = Shut::shut(served).await;
         served.tablet.check_open().map_err(from_tablet)?;
         let barred = self.log.bar(tablet, BarrierCause::DroppedRows).await;
         barred.map_err(from_log)?;

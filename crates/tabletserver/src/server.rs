@@ -24,7 +24,7 @@ use crate::row_operation::RowOperations;
 use crate::snapshots::Snapshots;
 use crate::split::Splitter;
 use crate::stopping::Stopping;
-use crate::tablets::{DamagedTablet, Served, Tablets};
+use crate::tablets::{DamagedTablet, DropNumber, Served, Tablets};
 use crate::times::Times;
 use crate::waits::WriteWaits;
 use crate::work::{Compactions, FlushDemand};
@@ -43,7 +43,7 @@ use stele_memory::Pool;
 use stele_sstable::Cache;
 use stele_storage::{Storage, StorageError};
 use stele_tablet::{FileRegistry, MemoryAccount, Ownership, TabletContext, TabletError, TabletMetrics, TokenMemory};
-use stele_types::{Durability, Epoch, RowWrites, ServerId, SnapshotId, TableSchema, TabletId};
+use stele_types::{Durability, Epoch, RowRange, RowWrites, ServerId, SnapshotId, TableSchema, TabletId};
 use tokio::sync::Notify;
 
 /// Tablets flushed concurrently when the server stops. A small flush waits for storage most of the time; a large one
@@ -341,6 +341,16 @@ impl TabletServer {
     /// Writes rows of one tablet; returns when they are as durable as asked.
     pub async fn write(&self, tablet: TabletId, rows: &RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
         self.writer.write(tablet, rows, durability).await
+    }
+
+    /// Drops the rows of a range from a tablet that is served under this epoch, unless a later drop was begun.
+    pub async fn drop_rows_in_order(
+        &self,
+        tablet: TabletId,
+        order: (Epoch, DropNumber),
+        range: RowRange,
+    ) -> ServiceResult<()> {
+        self.lifecycle.drop_rows_in_order(tablet, order, range).await
     }
 
     /// The first tablet of each prepared replacement whose outcome the server has not been told, with the number of the

@@ -10,8 +10,8 @@ mod routes;
 mod served;
 
 pub(crate) use routes::Routes;
-pub use served::Served;
 pub(crate) use served::{DamagedTablet, Shut};
+pub use served::{DropNumber, Served};
 
 use crate::error::{from_tablet, not_here};
 use crate::heat::map::Operations;
@@ -141,6 +141,7 @@ impl Tablets {
             since_micros: tablet.wall_micros(),
             traffic: Traffic::default(),
             gate: SharedLock::default(),
+            newest_drop: Default::default(),
             row_cache: self.row_cache.clone(),
         });
         let mut tablets = self.all.write();

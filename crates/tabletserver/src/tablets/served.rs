@@ -8,6 +8,9 @@ use stele_storage::StorageError;
 use stele_tablet::{Tablet, TabletError};
 use stele_types::TableSchema;
 
+/// Says which of two drops of rows was ordered later: the term of the leader, and its count of drops.
+pub type DropNumber = (u64, u64);
+
 /// A tablet being served.
 pub struct Served {
     /// The tablet.
@@ -18,6 +21,8 @@ pub struct Served {
     pub traffic: Traffic,
     /// Writers hold it shared from the range check until their batch is applied; a split or a drop of rows alone.
     pub(crate) gate: SharedLock,
+    /// The newest drop of rows that has a number. Locked while one is carried out.
+    pub(crate) newest_drop: tokio::sync::Mutex<DropNumber>,
     /// The server's.
     pub(crate) row_cache: Arc<RowCache>,
 }
