@@ -111,6 +111,11 @@ impl DataRoot {
         }
     }
 
+    /// Whether tablets are on other servers: the answer to a write may be lost, and the next owner of the tablet takes it again.
+    pub(crate) fn has_other_servers(&self) -> bool {
+        self.tablets.is_some()
+    }
+
     /// Waits until all servers know the tables that there are.
     pub(crate) async fn tell_all(&self) {
         if let Some(barrier) = &self.barrier

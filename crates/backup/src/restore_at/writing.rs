@@ -15,6 +15,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+use stele_client::ServiceError;
 use stele_commitlog::Record as LogRecord;
 use stele_tablet::Batch;
 use stele_types::{Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowWrites, TableId, TableName, TabletId};
@@ -25,7 +26,7 @@ const WRITTEN_BYTES: usize = 1 << 20;
 const WRITTEN_MUTATIONS: usize = 10_000;
 /// Tablets of other tables than those of the backup that are remembered during a restore: some 50 MB of memory at most.
 const SUSPECTS_MAX: usize = 1 << 20;
-/// Tries of a write while a tablet is split or the server is busy, and the time between two.
+/// Tries of a write while a tablet is split or moves, or the server is busy, and the time between two.
 const TRIES_MAX: usize = 1_200;
 const TRIED_EVERY: Duration = Duration::from_millis(50);
 
@@ -182,11 +183,11 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// Writes rows to their tablets; those that a tablet did not take for now, with its error.
+    /// Writes rows to their tablets; those that are to be written again, with the error of a tablet.
     async fn try_write(
         &self,
         rows: Vec<(u32, RowMutation)>,
-    ) -> Result<(Vec<(u32, RowMutation)>, Option<stele_client::ServiceError>)> {
+    ) -> Result<(Vec<(u32, RowMutation)>, Option<ServiceError>)> {
         let mut of_tablets: BTreeMap<(u32, TabletId), Vec<RowMutation>> = BTreeMap::new();
         for (index, row) in rows {
             let Some(table) = self.tables.get(&index) else { continue };
@@ -202,7 +203,7 @@ impl Writing<'_> {
             let writes = RowWrites::from(rows.clone());
             match self.root.write(tablet, writes, Some(Durability::Flush)).await {
                 Ok(()) => {}
-                Err(error) if is_transient(error.kind) => {
+                Err(error) if is_transient(error.kind) || self.is_lost(&error, &rows) => {
                     rest.extend(rows.into_iter().map(|row| (index, row)));
                     failed = Some(error);
                 }
@@ -210,6 +211,16 @@ impl Writing<'_> {
             }
         }
         Ok((rest, failed))
+    }
+
+    /// Whether a write is repeated that was perhaps carried out: its owner has failed. Nobody else writes to a table that is being restored,
+    /// and rows of the next batch come after the repetition. So the last mutation of each cell is the same, however often these are written.
+    /// Additions would count twice.
+    fn is_lost(&self, error: &ServiceError, rows: &[RowMutation]) -> bool {
+        let mut mutations = rows.iter().flat_map(|row| &row.mutations);
+        error.kind == ErrorKind::Aborted
+            && self.root.has_other_servers()
+            && !mutations.any(|mutation| matches!(mutation, Mutation::Merge { .. }))
     }
 }
 

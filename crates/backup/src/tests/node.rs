@@ -62,7 +62,7 @@ pub(super) async fn try_start(storage: &Arc<dyn Storage>, destination: &Arc<dyn 
 }
 
 /// The place of the archive in tests.
-fn archive_place() -> BackupDestination {
+pub(super) fn archive_place() -> BackupDestination {
     BackupDestination {
         address: "archive".to_owned(),
         options: Vec::new(),

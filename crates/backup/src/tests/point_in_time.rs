@@ -18,6 +18,7 @@ use stele_types::{AggregateKind, ErrorKind, FamilyId, Mutation, RowRange, Timest
 mod choice;
 mod clock;
 mod gaps;
+mod lost_answers;
 mod many_changes;
 mod names;
 mod order;
@@ -205,11 +206,8 @@ async fn every_remembered_moment_comes_back() {
     moments.check(&world).await;
 }
 
-/// Additions count once, also those that a backup has and that are in the log.
-#[tokio::test]
-async fn additions_count_once() {
-    let mut world = World::begin().await;
-    world.node.make_table("t").await;
+/// Adds a family of sums to table `t`.
+async fn add_sums(node: &Node) {
     let sum = NewFamily {
         name: "sum".to_owned(),
         gc_rule: None,
@@ -217,24 +215,29 @@ async fn additions_count_once() {
         deletes: Default::default(),
         front_end_data: Vec::new(),
     };
-    let made = FamilyChange::Create(sum);
-    world
-        .node
-        .master
-        .modify_families(&table("t"), vec![made])
-        .await
-        .unwrap();
-    let add = async |node: &Node, n: usize| {
-        for row in (0..n).map(|n| format!("row-{:05}", n * 60)) {
-            let mutation = Mutation::Merge {
-                family: FamilyId(3),
-                qualifier: Bytes::from_static(b"q"),
-                timestamp: Timestamp(1),
-                operand: Bytes::copy_from_slice(&1i64.to_be_bytes()),
-            };
-            node.try_mutate("t", row, mutation).await.unwrap();
-        }
-    };
+    let made = vec![FamilyChange::Create(sum)];
+    node.master.modify_families(&table("t"), made).await.unwrap();
+}
+
+/// Adds one to the sums of some rows.
+async fn add(node: &Node, rows: usize) {
+    for row in (0..rows).map(|n| format!("row-{:05}", n * 60)) {
+        let mutation = Mutation::Merge {
+            family: FamilyId(3),
+            qualifier: Bytes::from_static(b"q"),
+            timestamp: Timestamp(1),
+            operand: Bytes::copy_from_slice(&1i64.to_be_bytes()),
+        };
+        node.try_mutate("t", row, mutation).await.unwrap();
+    }
+}
+
+/// Additions count once, also those that a backup has and that are in the log.
+#[tokio::test]
+async fn additions_count_once() {
+    let mut world = World::begin().await;
+    world.node.make_table("t").await;
+    add_sums(&world.node).await;
     let mut moments = Moments::default();
     add(&world.node, 4).await;
     world.node.done("b", create()).await;
