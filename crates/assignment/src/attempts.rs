@@ -108,7 +108,7 @@ impl Attempts {
         self.closing.insert(tablet, unclosed);
     }
 
-    /// A tablet was closed for its move.
+    /// A tablet was closed for its move, or the move has ended otherwise.
     pub fn closed(&mut self, tablet: TabletId) {
         self.closing.remove(&tablet);
     }

@@ -53,6 +53,8 @@ struct Decision<'a> {
     movable: BTreeMap<ServerId, Vec<Movable>>,
     /// Moves by server, as a source or as a target, without those that fail.
     moves: BTreeMap<ServerId, usize>,
+    /// Repeated attempts to begin those that fail, likewise.
+    retries: BTreeMap<ServerId, usize>,
     owners: BTreeMap<TabletId, Owner>,
     /// Servers whose log some tablet needs, or may need.
     needed_logs: BTreeSet<ServerId>,
@@ -70,6 +72,7 @@ impl<'a> Decision<'a> {
             leaving: Vec::new(),
             movable: BTreeMap::new(),
             moves: BTreeMap::new(),
+            retries: BTreeMap::new(),
             owners: BTreeMap::new(),
             needed_logs: BTreeSet::new(),
             orders: Vec::new(),
@@ -132,14 +135,17 @@ impl<'a> Decision<'a> {
                 self.assign(tablet, to);
             }
             Some(ServedState::Closed | ServedState::Unopened) => self.homeless.push((cost, tablet)),
-            _ if is_ready && tablet.attempts.closing == FailedClosing::Waits => self.costs.add(owner.server, cost),
+            _ if is_ready && tablet.attempts.closing != FailedClosing::None => {
+                // One that failed several times may never end: it is no cost of its target, and no move that others wait for.
+                self.costs.add(owner.server, cost);
+                if tablet.attempts.closing == FailedClosing::Due {
+                    self.close_again(tablet, owner, to);
+                }
+            }
             // Also if the owner reports nothing: it need not open the tablet for a move, and perhaps it cannot.
             _ if is_ready => {
                 self.costs.add(to, cost);
-                // One that failed several times may never end.
-                if tablet.attempts.closing == FailedClosing::None {
-                    self.count_move([owner.server, to]);
-                }
+                count([owner.server, to], &mut self.moves);
                 self.orders.push(Order::Close {
                     tablet: tablet.id,
                     owner,
@@ -157,9 +163,16 @@ impl<'a> Decision<'a> {
         }
     }
 
-    fn count_move(&mut self, of: [ServerId; 2]) {
-        for server in of {
-            *self.moves.entry(server).or_default() += 1;
+    /// A few at a time: all of a server may have failed, and be due together.
+    fn close_again(&mut self, tablet: &TabletView, owner: Owner, to: ServerId) {
+        let both = [owner.server, to];
+        let tried = |server: &ServerId| self.retries.get(server).copied().unwrap_or(0);
+        if both.iter().all(|server| tried(server) < MOVES_PER_SERVER_MAX) {
+            count(both, &mut self.retries);
+            self.orders.push(Order::Close {
+                tablet: tablet.id,
+                owner,
+            });
         }
     }
 
@@ -330,7 +343,7 @@ impl<'a> Decision<'a> {
                 continue;
             };
             self.costs.add(to, cost);
-            self.count_move([owner.server, to]);
+            count([owner.server, to], &mut self.moves);
             self.orders.push(Order::Move {
                 tablet: tablet.id,
                 seen: tablet.assignment.clone(),
@@ -393,6 +406,13 @@ impl<'a> Decision<'a> {
                 self.orders.push(Order::DeleteLog(*id));
             }
         }
+    }
+}
+
+/// Counts a move for its source and its target.
+fn count(of: [ServerId; 2], moves: &mut BTreeMap<ServerId, usize>) {
+    for server in of {
+        *moves.entry(server).or_default() += 1;
     }
 }
 

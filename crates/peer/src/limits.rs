@@ -44,7 +44,7 @@ pub(crate) const CONNECT_WAIT: Duration = Duration::from_secs(3);
 pub(crate) const BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
 /// How often a caller asks for a sign of life, also while calls are under way.
-pub(crate) const PING_EVERY: Duration = Duration::from_secs(2);
+pub(crate) const PING_EVERY: Duration = Duration::from_secs(1);
 
 /// A caller that has heard nothing for this time sends nothing but pings until it hears something.
 pub(crate) const QUIET_AFTER: Duration = Duration::from_secs(3);
@@ -52,7 +52,7 @@ pub(crate) const QUIET_AFTER: Duration = Duration::from_secs(3);
 /// A caller gives up a connection on which it has heard nothing for this time. Its calls may be made again on another one then.
 pub(crate) const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
-/// An owner ends a connection on which nothing arrived for this time: three pings. What arrives later is not carried out.
+/// An owner ends a connection on which nothing arrived for this time: some pings. What arrives later is not begun.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(6);
 
 /// A caller that has sent nothing for this time stood still. It sends requests when the owner has answered a ping: the owner may have heard
@@ -62,17 +62,18 @@ pub(crate) const STANDSTILL_MAX: Duration = Duration::from_secs(5);
 /// How long bytes are under way that nothing holds back.
 const UNDER_WAY_MAX: Duration = Duration::from_secs(1);
 
-// No request is carried out after its caller has given the connection up: the caller may have made the call again, and other changes after
-// it. Let the caller hear something at 0, and then nothing. It sends no request after QUIET_AFTER, and gives up at GIVE_UP_AFTER. A request
-// that the network holds back comes behind a gap, since bytes arrive in their order. The last byte before the gap was sent before the request,
-// and was under way for UNDER_WAY_MAX. The request is carried out if the gap is shorter than SILENCE_MAX.
+// No request begins after its caller has given the connection up: the caller may have made the call again, and other changes after
+// it. A caller that gives up only a call, say at its deadline, is not meant. Let the caller hear something at 0, and then nothing. It takes
+// up no request after QUIET_AFTER, and gives up at GIVE_UP_AFTER. A request that the network holds back comes behind a gap, since bytes
+// arrive in their order. The last byte before the gap was sent before the request, and was under way for UNDER_WAY_MAX. The request begins
+// if the gap is shorter than SILENCE_MAX.
 //
 // This holds also if only one direction is cut, or one later than the other. A caller also makes its calls again when the owner has closed the
 // connection, which carries nothing then. Not excluded is a network that holds back one part after another,
 // each for a shorter time than SILENCE_MAX.
 const _: () = assert!(
     QUIET_AFTER.as_millis() + UNDER_WAY_MAX.as_millis() + SILENCE_MAX.as_millis() <= GIVE_UP_AFTER.as_millis(),
-    "a request that the owner carries out arrives before its caller gives the connection up"
+    "a request that the owner begins arrives before its caller gives the connection up"
 );
 // Pings come on ticks of a second, so as much as this may separate them.
 const _: () = assert!(

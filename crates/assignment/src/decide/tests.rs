@@ -169,6 +169,21 @@ fn tablets_that_cannot_be_closed_do_not_stop_a_drain() {
     assert_eq!(at(&attempts, now), (1, 1), "the first one is closed now");
 }
 
+/// When the reason is gone, all could be flushed and opened elsewhere together.
+#[test]
+fn tablets_that_could_not_be_closed_are_tried_again_a_few_at_a_time() {
+    let mut view = fresh(3, 20);
+    (1..=20).for_each(|id| serve(&mut view, id, 1));
+    view.servers.get_mut(&ServerId(1)).expect("it is there").draining = true;
+    for tablet in &mut view.tables[0].tablets {
+        tablet.assignment.moving_to = Some(ServerId(2 + tablet.id.0 as u32 % 2));
+        tablet.attempts.closing = FailedClosing::Due;
+    }
+    let orders = decide(&view, &dead(&[]));
+    assert_eq!(orders.len(), MOVES_PER_SERVER_MAX, "{orders:?}");
+    assert!(orders.iter().all(|order| matches!(order, Order::Close { .. })));
+}
+
 #[test]
 fn the_last_server_does_not_drain() {
     let mut view = fresh(1, 2);

@@ -123,8 +123,13 @@ impl Observed {
             bytes: 0,
             requests: 0,
         });
-        if known.owner != owner {
+        let is_handed_over = known.owner != owner;
+        if is_handed_over {
             (known.owner, known.since) = (owner, now);
+        }
+        if is_handed_over || tablet.assignment.moving_to.is_none() {
+            // Failures of a move say nothing of the next one.
+            self.attempts.closed(tablet.id);
         }
         TabletView {
             id: tablet.id,
