@@ -5,6 +5,7 @@
 //! term, since each of its transactions is conditional on the record.
 
 use crate::local::Local;
+use crate::pace::Pace;
 use crate::records::ELECTION;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use stele_coord::{Condition, Coord, CoordError, Txn, Versioned, Write};
 use stele_peer::Probe;
 use stele_types::ServerId;
 
-/// Pause between two probes of the leader.
+/// Pause between two probes of the leader, if no connection is lost.
 const PROBE_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Probes of a leader that answers until its record is read again: another may lead by then, while the process of the former one goes
@@ -75,10 +76,11 @@ async fn remove(coord: &dyn Coord, record: &Versioned) -> Result<(), CoordError>
 
 /// Probes the leader from time to time, and removes its record when its process is gone.
 pub(crate) async fn watch_leader(local: Arc<Local>, coord: Arc<dyn Coord>) {
+    let (mut losses, mut pace) = (local.peers.losses().watch(), Pace::of(PROBE_INTERVAL));
     let mut known: Option<Versioned> = None;
     let mut answers = 0;
     loop {
-        local.env.sleep(PROBE_INTERVAL).await;
+        pace.wait(&local.env, &mut losses).await;
         // The record is read again only when there is a reason: servers that follow do not ask the coordinator three times a second.
         if answers == 0 {
             known = leader(&*coord, ELECTION).await.ok().flatten();
@@ -223,6 +225,28 @@ mod tests {
         lead(&world, 3).await;
         world.env.sleep(Duration::from_secs(8)).await;
         assert_eq!(current(&*world.coord).await, None, "long before its session ends");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_whose_connections_end_with_its_process_is_deposed_before_the_next_probe_is_due() {
+        let world = World::new().await;
+        for server in 1..=3 {
+            world.note_member(server).await;
+        }
+        for server in [2, 3] {
+            world.serve(server, &world.follow(server).await);
+        }
+        lead(&world, 2).await;
+        let local = world.follow(1).await;
+        let watch = watch_leader(local.clone(), world.coord.clone());
+        world.env.spawn("leader's watch", watch);
+        // Opens a connection to the leader.
+        assert_eq!(local.peers.witnesses(ServerId(3)).await, []);
+        world.env.sleep(PROBE_INTERVAL * 3 + Duration::from_millis(20)).await;
+        assert_eq!(current(&*world.coord).await, Some(ServerId(2)), "it answers");
+        world.kill(2);
+        world.env.sleep(Duration::from_millis(100)).await;
+        assert_eq!(current(&*world.coord).await, None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,6 +16,7 @@ use crate::election;
 use crate::local::Local;
 use crate::members;
 use crate::messages::{Request, ServerReport};
+use crate::pace::Pace;
 use crate::roots::LogRoots;
 use futures::future::{BoxFuture, Shared};
 use orders::Orders;
@@ -35,7 +36,7 @@ use stele_types::{ErrorKind, ServerId, TabletId};
 use tokio::sync::Notify;
 use view::Observed;
 
-/// Pause between two rounds, if nothing changes meanwhile.
+/// Pause between two rounds, if nothing changes meanwhile and no connection is lost.
 const ROUND: Duration = Duration::from_millis(200);
 /// Longest time between two decisions. Between them a round decides nothing if nothing has changed since the last one.
 const DECISION_INTERVAL: Duration = Duration::from_secs(2);
@@ -66,6 +67,8 @@ pub(crate) struct Leader {
     suspicions: Mutex<Suspicions>,
     /// The newest reports, with all tablets.
     reports: Mutex<BTreeMap<ServerId, Arc<ServerReport>>>,
+    /// When servers have reported last.
+    heard: Mutex<BTreeMap<ServerId, Duration>>,
     decided: Mutex<Decided>,
     reach: Mutex<Reach>,
     /// It has been cut off for too long.
@@ -107,6 +110,7 @@ impl Leader {
             observed: Mutex::default(),
             suspicions: Mutex::default(),
             reports: Mutex::default(),
+            heard: Mutex::default(),
             decided: Mutex::default(),
             reach: Mutex::new(Reach::new(patience)),
             cut_off: Notify::new(),
@@ -140,21 +144,28 @@ impl Leader {
         self.observed.lock().attempts.closing_errors()
     }
 
+    /// The time since a server has reported last; `None` if it has not reported to this leader.
+    fn unheard_for(&self, server: ServerId) -> Option<Duration> {
+        let heard = self.heard.lock().get(&server).copied();
+        heard.map(|heard| self.local.env.now().saturating_sub(heard))
+    }
+
     /// Completes when this leader has been cut off from the other servers for too long.
     pub(crate) async fn cut_off(&self) {
         self.cut_off.notified().await;
     }
 
-    /// Leads until the term has ended.
+    /// Leads until the term has ended. A lost connection only brings the next round forward, which decides on evidence as any other.
     pub(crate) async fn lead(self: Arc<Self>, ended: TermEnd) {
         let mut changes = self.local.members.changes();
+        let (mut losses, mut pace) = (self.local.peers.losses().watch(), Pace::of(ROUND));
         let mut members_changed = true;
         loop {
             self.round(members_changed).await;
             tokio::select! {
                 biased;
                 () = ended.clone() => return,
-                () = self.local.env.sleep(ROUND) => members_changed = false,
+                () = pace.wait(&self.local.env, &mut losses) => members_changed = false,
                 _ = changes.changed() => members_changed = true,
             }
         }
@@ -295,11 +306,16 @@ impl Leader {
             }
         });
         let (mut reports, mut answering) = (BTreeMap::new(), BTreeSet::new());
+        let begun = self.local.env.now();
         for (server, report, answers) in futures::future::join_all(asked).await {
             reports.extend(report.map(|report| (server, report)));
             answering.extend(answers.then_some(server));
         }
         *self.reports.lock() = reports.clone();
+        let mut heard = self.heard.lock();
+        heard.retain(|server, _| members.servers.contains_key(server));
+        heard.extend(reports.keys().map(|server| (*server, begun)));
+        drop(heard);
         (reports, answering)
     }
 

@@ -39,6 +39,7 @@ mod merging;
 mod messages;
 mod node;
 mod openings;
+mod pace;
 mod peers;
 mod promotion;
 mod records;

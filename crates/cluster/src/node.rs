@@ -367,13 +367,14 @@ fn assemble(
         lanes: options.lanes,
         ..RemoteOptions::default()
     };
-    let dispatcher = Arc::new(Dispatcher::new(
+    let dispatcher = Dispatcher::new(
         (env.clone(), pool.clone()),
         member.identity(),
         leased.clone(),
         Arc::new(owners),
         remote,
-    ));
+    );
+    let dispatcher = Arc::new(dispatcher.noting(local.peers.losses().clone()));
     let servers = Arc::new(HbaseServers {
         own: member.server,
         members: local.members.clone(),

@@ -13,7 +13,7 @@ use stele_client::{ServiceError, ServiceResult};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_memory::Pool;
-use stele_peer::{Identity, Peer, Probe, RemoteOptions, RemoteTablets, probe};
+use stele_peer::{Identity, Losses, Peer, Probe, RemoteOptions, RemoteTablets, probe};
 use stele_types::{ErrorKind, ServerId};
 
 /// Time for a process to answer a probe. A host without a process refuses immediately.
@@ -26,6 +26,8 @@ pub(crate) struct Peers {
     own: Identity,
     members: Arc<Members>,
     clocks: Clocks,
+    /// Also of the connections of rows.
+    losses: Losses,
     remotes: Mutex<BTreeMap<ServerId, Arc<RemoteTablets>>>,
 }
 
@@ -38,6 +40,7 @@ impl Peers {
             pool,
             own,
             members,
+            losses: Losses::default(),
             remotes: Mutex::default(),
         })
     }
@@ -63,7 +66,8 @@ impl Peers {
         }
         let view = self.members.view();
         remotes.retain(|server, _| view.servers.contains_key(server));
-        let remote = RemoteTablets::new(self.env.clone(), &self.pool, self.own, peer, RemoteOptions::default());
+        let (parts, losses) = ((self.env.clone(), &self.pool), self.losses.clone());
+        let remote = RemoteTablets::noting(parts, self.own, peer, RemoteOptions::default(), losses);
         let remote = Arc::new(remote);
         remotes.insert(server, remote.clone());
         Ok(remote)
@@ -82,6 +86,11 @@ impl Peers {
         let (time, answer) = codec::untimed(&answer)?;
         self.clocks.follow(u64::from(server.0), time);
         codec::decode(answer)
+    }
+
+    /// Connections to other servers that this one loses.
+    pub(crate) fn losses(&self) -> &Losses {
+        &self.losses
     }
 
     /// The clocks of servers.

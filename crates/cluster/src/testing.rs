@@ -41,6 +41,7 @@ use stele_tabletserver::{SealedLogs, ServerOptions, SharedRoots, TabletServer};
 use stele_types::{ErrorKind, ServerId, TableSchema};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 /// The number of the cluster.
@@ -49,8 +50,24 @@ pub(crate) const CLUSTER: [u8; 16] = [7; 16];
 /// How long a silent server keeps its tablets.
 pub(crate) const SESSION: Duration = Duration::from_secs(10);
 
-/// Servers by their addresses.
-type Listening = Arc<Mutex<BTreeMap<String, Arc<PeerServer>>>>;
+/// Processes by their addresses.
+type Listening = Arc<Mutex<BTreeMap<String, Process>>>;
+
+/// A process that answers others.
+struct Process {
+    server: Arc<PeerServer>,
+    /// The tasks of its connections.
+    connections: Vec<AbortHandle>,
+}
+
+impl Process {
+    fn of(server: PeerServer) -> Process {
+        Process {
+            server: Arc::new(server),
+            connections: Vec::new(),
+        }
+    }
+}
 
 /// Connections by their addresses, each with whether it holds back its bytes.
 #[derive(Clone, Default)]
@@ -135,13 +152,15 @@ impl Runtime for Pipes {
     }
 
     fn connect(&self, address: &str) -> BoxFuture<'static, io::Result<Connection>> {
-        let server = self.listening.lock().get(address).cloned();
-        let (wires, address) = (self.wires.clone(), address.to_owned());
+        let (listening, wires, address) = (self.listening.clone(), self.wires.clone(), address.to_owned());
         Box::pin(async move {
-            let server = server.ok_or(io::ErrorKind::ConnectionRefused)?;
+            let mut listening = listening.lock();
+            let process = listening.get_mut(&address).ok_or(io::ErrorKind::ConnectionRefused)?;
             let (here, there) = wires.connect(&address);
+            let server = process.server.clone();
             // It ends with an error when the caller goes away.
-            tokio::spawn(async move { drop(server.serve(there, futures::future::pending()).await) });
+            let serving = tokio::spawn(async move { drop(server.serve(there, futures::future::pending()).await) });
+            process.connections.push(serving.abort_handle());
             Ok(Box::new(here) as Connection)
         })
     }
@@ -345,7 +364,7 @@ impl World {
         )
         .await;
         let node = joined.expect("joined");
-        self.listening.lock().insert(address, Arc::new(node.peers.clone()));
+        self.listening.lock().insert(address, Process::of(node.peers.clone()));
         node
     }
 
@@ -394,7 +413,22 @@ impl World {
         let peers = peers.with_control(control);
         self.listening
             .lock()
-            .insert(format!("server-{server}"), Arc::new(peers));
+            .insert(format!("server-{server}"), Process::of(peers));
+    }
+
+    /// Closes the connections that a server has.
+    pub(crate) fn disconnect(&self, server: u32) {
+        let mut listening = self.listening.lock();
+        let process = listening.get_mut(&format!("server-{server}"));
+        let connections = std::mem::take(&mut process.expect("it is served").connections);
+        connections.iter().for_each(AbortHandle::abort);
+    }
+
+    /// Ends the process of a server: its port refuses connections, and those that are open are closed. Its session lives on.
+    pub(crate) fn kill(&self, server: u32) {
+        let killed = self.listening.lock().remove(&format!("server-{server}"));
+        let killed = killed.expect("it was served");
+        killed.connections.iter().for_each(AbortHandle::abort);
     }
 
     /// A term of a server, whose rounds have not begun.

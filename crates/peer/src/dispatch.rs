@@ -1,7 +1,7 @@
 //! Calls the server that owns a tablet: this one directly, others over the protocol.
 
 use crate::handshake::Identity;
-use crate::remote::{Peer, RemoteOptions, RemoteTablets};
+use crate::remote::{Losses, Peer, RemoteOptions, RemoteTablets};
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -42,6 +42,7 @@ pub struct Dispatcher {
     pool: Pool,
     own: Identity,
     options: RemoteOptions,
+    losses: Losses,
     local: Arc<dyn TabletService>,
     owners: Arc<dyn Owners>,
     /// By number of the server. Each life of a server has its own number: entries of former members go with the next new one.
@@ -62,10 +63,17 @@ impl Dispatcher {
             pool,
             own,
             options,
+            losses: Losses::default(),
             local,
             owners,
             peers: RwLock::default(),
         }
+    }
+
+    /// The same, which notes the connections that it loses.
+    #[must_use]
+    pub fn noting(self, losses: Losses) -> Self {
+        Dispatcher { losses, ..self }
     }
 
     /// Has later calls use new connections, say because other servers are trusted now.
@@ -95,7 +103,8 @@ impl Dispatcher {
         match peers.get(&server) {
             Some(known) if known.peer() == peer => Arc::clone(known),
             _ => {
-                let remote = RemoteTablets::new(self.env.clone(), &self.pool, self.own, peer.clone(), self.options);
+                let (parts, losses) = ((self.env.clone(), &self.pool), self.losses.clone());
+                let remote = RemoteTablets::noting(parts, self.own, peer.clone(), self.options, losses);
                 let remote = Arc::new(remote);
                 peers.insert(server, Arc::clone(&remote));
                 peers.retain(|known, _| *known == server || self.owners.is_member(*known));

@@ -41,7 +41,7 @@ pub use handshake::{ANSWER_BYTES, Answer, HELLO_BYTES, Hello, Identity, Refusal,
 pub use limits::FRAME_BYTES_MAX;
 pub use origin::Origin;
 pub use probe::{Probe, probe};
-pub use remote::{Peer, RemoteOptions, RemoteTablets};
+pub use remote::{LossWatch, Losses, Peer, RemoteOptions, RemoteTablets};
 pub use server::{ConnectionError, PeerServer};
 
 #[cfg(test)]

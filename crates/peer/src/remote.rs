@@ -12,6 +12,7 @@
 
 mod driver;
 mod lane;
+mod losses;
 mod rows;
 
 use crate::handshake::Identity;
@@ -40,6 +41,8 @@ use stele_env::trace::{self, Stage};
 use stele_memory::{Consumer, Part, Pool, Reservation};
 use stele_types::{Durability, ErrorKind, RowWrites, TabletId};
 use tokio::sync::oneshot;
+
+pub use losses::{LossWatch, Losses};
 
 /// Lanes at most: the cores of a large machine.
 const LANES_MAX: usize = 64;
@@ -92,6 +95,8 @@ struct Shared {
     own: Identity,
     peer: Peer,
     call_wait: Duration,
+    /// Where connections that were lost are noted.
+    losses: Losses,
     requests: Consumer,
     readahead: Consumer,
 }
@@ -118,11 +123,23 @@ impl Shared {
 impl RemoteTablets {
     /// The tablets of `peer`, called by `own`. Nothing is connected before the first call.
     pub fn new(env: Env, pool: &Pool, own: Identity, peer: Peer, options: RemoteOptions) -> Self {
+        Self::noting((env, pool), own, peer, options, Losses::default())
+    }
+
+    /// The same, which notes the connections that it loses.
+    pub fn noting(
+        (env, pool): (Env, &Pool),
+        own: Identity,
+        peer: Peer,
+        options: RemoteOptions,
+        losses: Losses,
+    ) -> Self {
         let shared = Arc::new(Shared {
             env,
             own,
             peer,
             call_wait: options.call_wait,
+            losses,
             requests: pool.of(Part::Peers),
             readahead: pool.of(Part::Readahead),
         });

@@ -210,7 +210,8 @@ impl Leader {
     /// Seals the log of a server: afterwards it acknowledges no write, and its record goes. Fails if the session of the server had ended,
     /// and it has another one now.
     pub(super) async fn seal(&self, server: ServerId, has_ended: bool) -> ServiceResult<()> {
-        tracing::info!(%server, "a server is given up: its log is sealed");
+        let unheard = self.unheard_for(server);
+        tracing::info!(%server, ?unheard, "a server is given up: its log is sealed");
         if self.local.env.planted(PlantedBug::SealNothing) {
             return self.record_sealed(server, 0).await;
         }

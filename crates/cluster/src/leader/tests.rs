@@ -266,3 +266,60 @@ async fn a_tablet_that_cannot_be_closed_is_tried_at_a_pace_and_moves_once_it_can
     assert!(local.server.served(OLD).is_ok(), "it has moved");
     assert_eq!(leader.closing_errors(), BTreeMap::new());
 }
+
+/// Servers 1 to 3, of which the first is returned; the others answer.
+async fn three_servers(world: &World) -> Arc<Local> {
+    for server in 1..=3 {
+        world.note_member(server).await;
+        let log = records::encode(&LogRecord::default());
+        world.put(records::key(LOGS, ServerId(server)), log).await;
+    }
+    for server in [2, 3] {
+        world.serve(server, &world.follow(server).await);
+    }
+    world.follow(1).await
+}
+
+/// How long a server stays a member after its process has ended, which the first server leads without.
+async fn given_up_after(world: &World, killed: u32) -> Duration {
+    world.kill(killed);
+    let begun = world.env.now();
+    let key = records::key(records::SERVERS, ServerId(killed));
+    while world.coord.get(&key).await.expect("read").is_some() {
+        assert!(world.env.now() - begun < Duration::from_secs(5), "it is dead");
+        world.env.sleep(Duration::from_millis(1)).await;
+    }
+    world.env.now() - begun
+}
+
+/// Long before the next round is due.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_closes_its_connections_and_its_port_is_soon_given_up() {
+    let world = World::new().await;
+    let local = three_servers(&world).await;
+    let leader = world.elect(&local).await;
+    let ended = futures::future::pending().boxed().shared();
+    world.env.spawn("leader", leader.clone().lead(ended));
+    // Behind a round, by less than the pause after it.
+    world.env.sleep(Duration::from_millis(1_010)).await;
+    let after = given_up_after(&world, 3).await;
+    assert!(after < Duration::from_millis(100), "{after:?}");
+}
+
+/// One lost connection is no evidence: the process answers.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_lost_its_connections_only_stays() {
+    let world = World::new().await;
+    let local = three_servers(&world).await;
+    let leader = world.elect(&local).await;
+    let ended = futures::future::pending().boxed().shared();
+    world.env.spawn("leader", leader.clone().lead(ended));
+    for _ in 0..20 {
+        world.env.sleep(Duration::from_millis(130)).await;
+        world.disconnect(3);
+    }
+    world.env.sleep(Duration::from_secs(2)).await;
+    let record = world.coord.get(&records::key(records::SERVERS, ServerId(3))).await;
+    assert!(record.expect("read").is_some());
+    assert!(leader.reports().contains_key(&ServerId(3)), "it reports again");
+}

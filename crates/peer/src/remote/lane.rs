@@ -275,8 +275,10 @@ impl Lane {
 
     /// The connection has ended, or there was none. All its calls are answered.
     pub fn ended(&self, shared: &Shared, reason: &str) {
-        let calls = {
+        let (was_lost, calls) = {
             let mut state = self.0.lock();
+            // Not one that was never open, or that one of the two ends has closed.
+            let was_lost = state.version > 0 && !state.closed && !matches!(state.phase, Phase::Draining);
             state.queue.clear();
             state.task = None;
             state.version = 0;
@@ -286,8 +288,11 @@ impl Lane {
             };
             state.failures = state.failures.saturating_add(1);
             state.phase = Phase::Paused(shared.env.now().saturating_add(pause), reason.to_owned());
-            std::mem::take(&mut state.calls)
+            (was_lost, std::mem::take(&mut state.calls))
         };
+        if was_lost {
+            shared.losses.note();
+        }
         for slot in calls.into_values() {
             let error = match slot.sent && slot.writes {
                 true => lost(shared, reason),

@@ -3,10 +3,12 @@
 use super::support::*;
 use crate::frame::{Encoded, FrameKind, OUTCOME_UNKNOWN};
 use crate::handshake::{Answer, HELLO_BYTES, Refusal, VERSIONS};
+use crate::remote::Losses;
 use bytes::Bytes;
 use std::future::pending;
 use std::time::Duration;
 use stele_client::{ServiceError, TabletService};
+use stele_memory::Pool;
 use stele_types::ErrorKind;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
@@ -145,6 +147,33 @@ async fn a_caller_comes_back_after_a_pause() {
     assert!((30..100).contains(&refused), "{refused}");
     assert_eq!(*tablets.written.lock(), ["a"]);
     server.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_connections_that_end_unasked_are_lost() {
+    let losses = Losses::default();
+    let mut watch = losses.watch();
+    let mut net = net(1 << 16, 1);
+    let env = net.env.clone();
+    let (remote, tablets) = (net.remote_noting(&Pool::default(), &losses), tablets());
+    let mut is_lost = async || {
+        env.sleep(Duration::from_secs(2)).await;
+        env.timeout(Duration::from_secs(1), watch.lost()).await.is_ok()
+    };
+    remote.mutate(TABLET, writes("a"), None).await.expect_err("refused");
+    assert!(!is_lost().await, "it was never open");
+    let called = async { remote.sample(TABLET, 1).await };
+    let (called, server) = tokio::join!(called, net.serve(&tablets, pending()));
+    called.expect("answered");
+    assert!(!is_lost().await, "it is open");
+    server.abort();
+    assert!(is_lost().await);
+    assert!(!is_lost().await, "it was lost once");
+    let called = async { remote.sample(TABLET, 1).await };
+    let (called, _server) = tokio::join!(called, net.serve(&tablets, pending()));
+    called.expect("answered");
+    drop(remote);
+    assert!(!is_lost().await, "the caller has closed it");
 }
 
 #[tokio::test(start_paused = true)]

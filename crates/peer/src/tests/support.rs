@@ -1,7 +1,7 @@
 //! A runtime whose network is pipes, and tablets that do as they are told.
 
 use crate::handshake::{ANSWER_BYTES, Answer, HELLO_BYTES, Hello, Identity, VERSIONS};
-use crate::remote::{Peer, RemoteOptions, RemoteTablets};
+use crate::remote::{Losses, Peer, RemoteOptions, RemoteTablets};
 use crate::server::{ConnectionError, PeerServer};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -118,11 +118,16 @@ impl Net {
     }
 
     pub fn remote_within(&self, pool: &Pool) -> RemoteTablets {
+        self.remote_noting(pool, &Losses::default())
+    }
+
+    pub fn remote_noting(&self, pool: &Pool, losses: &Losses) -> RemoteTablets {
         let peer = Peer {
             identity: OWNER,
             address: "owner".to_owned(),
         };
-        RemoteTablets::new(self.env.clone(), pool, CALLER, peer, RemoteOptions::default())
+        let parts = (self.env.clone(), pool);
+        RemoteTablets::noting(parts, CALLER, peer, RemoteOptions::default(), losses.clone())
     }
 
     /// Serves the next connection in a task of its own.
