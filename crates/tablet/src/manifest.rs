@@ -380,6 +380,25 @@ pub struct ManifestLog {
     stale: Vec<u64>,
 }
 
+/// An earlier attempt to claim a tablet under the same epoch.
+enum Earlier {
+    /// There was none.
+    None,
+    /// There may have been one, of the same owner.
+    Possible,
+    /// The last one failed so, and may have succeeded all the same.
+    Failed(StorageError),
+}
+
+impl Earlier {
+    fn failure(self) -> Option<StorageError> {
+        match self {
+            Earlier::Failed(error) => Some(error),
+            Earlier::None | Earlier::Possible => None,
+        }
+    }
+}
+
 /// Attempts at one commit when storage fails.
 const ATTEMPTS: usize = 3;
 
@@ -457,7 +476,7 @@ impl ManifestLog {
         epoch: Epoch,
         now_micros: i64,
     ) -> Result<(ManifestLog, Manifest)> {
-        Self::claim_after(storage, tablet, epoch, now_micros, None).await
+        Self::claim_after(storage, (tablet, epoch), now_micros, Earlier::None).await
     }
 
     /// The same for an owner that may have claimed the tablet already, in an attempt to open it that failed. No other owner
@@ -468,12 +487,7 @@ impl ManifestLog {
         epoch: Epoch,
         now_micros: i64,
     ) -> Result<(ManifestLog, Manifest)> {
-        let (log, manifest) = Self::open(storage.clone(), tablet).await?;
-        if Epoch(manifest.epoch) != epoch {
-            return Self::claim(storage, tablet, epoch, now_micros).await;
-        }
-        log.sync(log.number).await?;
-        Ok((log, manifest))
+        Self::claim_after(storage, (tablet, epoch), now_micros, Earlier::Possible).await
     }
 
     /// The same as [`ManifestLog::claim`] with the versions that a listing showed, for an owner that takes over many
@@ -486,7 +500,7 @@ impl ManifestLog {
         now_micros: i64,
         listed: Vec<u64>,
     ) -> Result<(ManifestLog, Manifest)> {
-        let mut failure = None;
+        let mut earlier = Earlier::None;
         if let Some((mut log, mut manifest)) = Self::read(&storage, tablet, listed).await?
             && Epoch(manifest.epoch) < epoch
         {
@@ -501,25 +515,24 @@ impl ManifestLog {
                 }
                 Err(StorageError::AlreadyExists { .. }) => {}
                 Err(error @ StorageError::NoSpace { .. }) => return Err(error.into()),
-                Err(error) => failure = Some(error),
+                Err(error) => earlier = Earlier::Failed(error),
             }
         }
         // It has changed since the listing.
-        Self::claim_after(storage, tablet, epoch, now_micros, failure).await
+        Self::claim_after(storage, (tablet, epoch), now_micros, earlier).await
     }
 
-    /// Claims the tablet, after an attempt that failed so.
+    /// Claims the tablet, perhaps after earlier attempts.
     async fn claim_after(
         storage: Arc<dyn Storage>,
-        tablet: TabletId,
-        epoch: Epoch,
+        (tablet, epoch): (TabletId, Epoch),
         now_micros: i64,
-        mut failure: Option<StorageError>,
+        mut earlier: Earlier,
     ) -> Result<(ManifestLog, Manifest)> {
-        let mut attempts = usize::from(failure.is_some());
+        let mut attempts = usize::from(matches!(earlier, Earlier::Failed(_)));
         for _ in 0..RACES_MAX {
             let (mut log, mut manifest) = Self::open(storage.clone(), tablet).await?;
-            if failure.is_some() && Epoch(manifest.epoch) == epoch {
+            if !matches!(earlier, Earlier::None) && Epoch(manifest.epoch) == epoch {
                 // Nobody else has this epoch: an attempt that seemed to fail did not.
                 log.sync(log.number).await?;
                 return Ok((log, manifest));
@@ -540,13 +553,13 @@ impl ManifestLog {
                 }
                 // The former owner was faster, or it is ours: its content decides.
                 Err(StorageError::AlreadyExists { .. }) => {}
-                Err(error @ StorageError::NoSpace { .. }) => return Err(failure.unwrap_or(error).into()),
+                Err(error @ StorageError::NoSpace { .. }) => return Err(earlier.failure().unwrap_or(error).into()),
                 Err(error) => {
                     attempts += 1;
                     if attempts == ATTEMPTS {
                         return Err(error.into());
                     }
-                    failure = Some(error);
+                    earlier = Earlier::Failed(error);
                 }
             }
         }
@@ -770,8 +783,106 @@ pub fn inspect(path: &str, bytes: &[u8]) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use parking_lot::Mutex;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use stele_storage::memory::MemoryStorage;
+    use stele_storage::{FileInfo, ReadFile};
     use stele_types::ErrorKind;
+
+    /// Counts requests. A put of an earlier attempt may arrive just before the next one.
+    struct Watched {
+        inner: Arc<MemoryStorage>,
+        lists: AtomicU64,
+        reads: AtomicU64,
+        late: Mutex<Option<(String, Bytes)>>,
+    }
+
+    #[async_trait::async_trait]
+    impl stele_storage::Layer for Watched {
+        fn below(&self) -> &dyn Storage {
+            &*self.inner
+        }
+
+        async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            self.inner.open(path).await
+        }
+
+        async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
+            let late = self.late.lock().take();
+            if let Some((path, content)) = late {
+                self.inner.put_if_absent(&path, content).await?;
+            }
+            self.inner.put_if_absent(path, content).await
+        }
+
+        async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
+            self.lists.fetch_add(1, Ordering::Relaxed);
+            self.inner.list(prefix).await
+        }
+    }
+
+    /// A tablet of epoch 1 in such a storage.
+    async fn watched() -> (Arc<Watched>, Manifest) {
+        let storage = Arc::new(Watched {
+            inner: MemoryStorage::new(),
+            lists: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            late: Mutex::default(),
+        });
+        let first = Manifest {
+            tablet: 1,
+            table: 1,
+            epoch: 1,
+            ..Manifest::default()
+        };
+        ManifestLog::create(storage.inner.clone(), &first).await.unwrap();
+        (storage, first)
+    }
+
+    /// Rows wait for it after a failure.
+    #[tokio::test]
+    async fn a_claim_reads_the_newest_version_once() {
+        let (storage, _) = watched().await;
+        let claim = || ManifestLog::claim_again(storage.clone(), TabletId(1), Epoch(2), 7);
+        let requests = || {
+            let lists = storage.lists.swap(0, Ordering::Relaxed);
+            (lists, storage.reads.swap(0, Ordering::Relaxed))
+        };
+        let (log, manifest) = claim().await.unwrap();
+        assert_eq!((log.number, manifest.epoch), (2, 2));
+        assert_eq!(requests(), (2, 1), "one listing before the put and one behind it");
+        let (log, _) = claim().await.unwrap();
+        assert_eq!(log.number, 2, "it was claimed already");
+        assert_eq!(requests(), (1, 1));
+        let older = ManifestLog::claim_again(storage.clone(), TabletId(1), Epoch(1), 7).await;
+        assert!(matches!(older, Err(TabletError::Fenced { .. })));
+    }
+
+    /// The attempt seemed to fail. Its put arrives when the next attempt has read the version before.
+    #[tokio::test]
+    async fn a_claim_of_an_earlier_attempt_that_arrives_late_is_ones_own() {
+        let (storage, first) = watched().await;
+        let earlier = Manifest { epoch: 2, ..first };
+        *storage.late.lock() = Some((path(TabletId(1), 2), earlier.encode_file()));
+        let claimed = ManifestLog::claim_again(storage.clone(), TabletId(1), Epoch(2), 7).await;
+        let (log, manifest) = claimed.unwrap();
+        assert_eq!((log.number, manifest.epoch), (2, 2));
+    }
+
+    /// The former owner commits when the next one has read the version before.
+    #[tokio::test]
+    async fn a_claim_begins_from_the_last_commit_of_the_former_owner() {
+        let (storage, first) = watched().await;
+        let commit = Manifest {
+            flushed_through: 5,
+            ..first
+        };
+        *storage.late.lock() = Some((path(TabletId(1), 2), commit.encode_file()));
+        let claimed = ManifestLog::claim_again(storage.clone(), TabletId(1), Epoch(2), 7).await;
+        let (log, manifest) = claimed.unwrap();
+        assert_eq!((log.number, manifest.epoch, manifest.flushed_through), (3, 2, 5));
+    }
 
     /// After the next start the tablet would be a damaged one.
     #[tokio::test]
