@@ -13,6 +13,7 @@ mod reader;
 pub(crate) use gap::{Gap, counts_behind, gap_without_header};
 pub use independent::independent_bytes;
 pub use inspect::inspect;
+use reader::read_header_and;
 pub(crate) use reader::{KnownLengths, SegmentReader, find, find_group, read_header};
 
 use crate::error::LogError;
@@ -87,18 +88,25 @@ async fn replay_segments<E: From<LogError>>(
     mut visit: impl FnMut(u32, Record) -> Result<(), E>,
 ) -> Result<ReplayReport, E> {
     let mut report = ReplayReport::default();
-    let segments = open_wanted(storage, &wants).await?;
+    let segments = open_wanted(storage, &wants, 0).await?;
     let known = known_lengths(&segments);
     // The segments with a gap, and those dropped for it, with the place of the gap.
     let mut gaps: HashMap<(u32, u64), Gap> = HashMap::new();
     let beginnings = segments.into_iter().map(|segment| {
-        let lengths = known.get(&(segment.0, segment.1)).copied();
+        let lengths = known.get(&(segment.stream, segment.number)).copied();
         read_beginning(segment, lengths)
     });
     // The following segments are read while records are handed out.
     let beginnings: Vec<_> = beginnings.collect();
     let mut beginnings = futures::stream::iter(beginnings).buffered(READ_CONCURRENTLY);
-    while let Some(((stream, number, file, header), beginning)) = beginnings.next().await {
+    while let Some((segment, beginning)) = beginnings.next().await {
+        let Opened {
+            stream,
+            number,
+            file,
+            header,
+            ..
+        } = segment;
         let lengths = known.get(&(stream, number)).copied();
         if let Some(header) = header
             && let Some(gap) = gaps.get(&(stream, header.previous)).cloned()
@@ -173,37 +181,56 @@ async fn hand_out<E: From<LogError>>(
 
 /// The lengths of each segment that the next one of the same process states, by stream and number.
 fn known_lengths(segments: &[Opened]) -> HashMap<(u32, u64), KnownLengths> {
-    let stated = segments.iter().filter_map(|(stream, _, _, header)| {
-        let header = header.as_ref()?;
-        Some(((*stream, header.previous), KnownLengths::stated_by(header)))
+    let stated = segments.iter().filter_map(|segment| {
+        let header = segment.header.as_ref()?;
+        Some(((segment.stream, header.previous), KnownLengths::stated_by(header)))
     });
     stated.collect()
 }
 
-/// A segment: stream, number, file, header.
-type Opened = (u32, u64, Arc<dyn ReadFile>, Option<SegmentHeader>);
+/// A segment that is open.
+struct Opened {
+    stream: u32,
+    number: u64,
+    file: Arc<dyn ReadFile>,
+    header: Option<SegmentHeader>,
+    /// The bytes behind the header that were read with it.
+    behind: Bytes,
+}
 
-/// Opens the segments that are wanted, by stream and number. Nobody appends to them.
+impl Opened {
+    /// Reads the header, and some bytes behind it.
+    async fn of(file: Arc<dyn ReadFile>, (stream, number): (u32, u64), more: usize) -> Result<Opened, LogError> {
+        let (header, behind) = read_header_and(&*file, (stream, number), more).await?;
+        Ok(Opened {
+            stream,
+            number,
+            file,
+            header,
+            behind,
+        })
+    }
+}
+
+/// Opens the segments that are wanted, by stream and number, and reads their headers with some bytes behind these. Nobody appends to them.
 async fn open_wanted(
     storage: &dyn Storage,
     wants: &(dyn Fn(u32, u64) -> bool + Sync),
+    more: usize,
 ) -> Result<Vec<Opened>, LogError> {
     let is_wanted = |path: &str| format::parse_segment_path(path).is_some_and(|(stream, number)| wants(stream, number));
     let Some(files) = storage.open_listed("log/", &is_wanted).await? else {
         let mut files = storage.list("log/").await?;
         files.retain(|file| is_wanted(&file.path));
-        return open_all(storage, files).await;
+        return open_all(storage, files, more).await;
     };
     assert!(
         files.iter().all(|file| is_wanted(file.path())),
         "only segments that are wanted are opened"
     );
     let reading = files.into_iter().filter_map(|file| {
-        let (stream, number) = format::parse_segment_path(file.path())?;
-        Some(async move {
-            let header = unless_deleted(read_header(&*file, stream, number).await)?;
-            Ok::<_, LogError>(header.map(|header| (stream, number, file, header)))
-        })
+        let place = format::parse_segment_path(file.path())?;
+        Some(async move { unless_deleted(Opened::of(file, place, more).await) })
     });
     let reading: Vec<_> = reading.collect();
     let read = futures::stream::iter(reading).buffered(OPENED_CONCURRENTLY);
@@ -212,15 +239,11 @@ async fn open_wanted(
 }
 
 /// Opens the segments of a listing, several concurrently: on a remote storage each costs a few requests one after the other.
-async fn open_all(storage: &dyn Storage, files: Vec<FileInfo>) -> Result<Vec<Opened>, LogError> {
+async fn open_all(storage: &dyn Storage, files: Vec<FileInfo>, more: usize) -> Result<Vec<Opened>, LogError> {
     let opening = files.into_iter().filter_map(|info| {
-        let (stream, number) = format::parse_segment_path(&info.path)?;
+        let place = format::parse_segment_path(&info.path)?;
         Some(async move {
-            let opened = async {
-                let file = storage.open(&info.path).await?;
-                let header = read_header(&*file, stream, number).await?;
-                Ok((stream, number, file, header))
-            };
+            let opened = async { Opened::of(storage.open(&info.path).await?, place, more).await };
             (unless_deleted(opened.await), info.path)
         })
     });
@@ -241,11 +264,11 @@ async fn open_all(storage: &dyn Storage, files: Vec<FileInfo>) -> Result<Vec<Ope
 
 /// The bytes that a walk over the segment reads first.
 async fn read_beginning(segment: Opened, lengths: Option<KnownLengths>) -> (Opened, Result<Bytes, LogError>) {
-    let reader = SegmentReader::new(segment.2.clone(), segment.1, lengths);
-    let read = match segment.3 {
+    let reader = SegmentReader::new(segment.file.clone(), segment.number, lengths);
+    let read = match segment.header {
         Some(_) if reader.at < reader.end => {
-            let len = ahead::range_len(&*segment.2, reader.at, reader.end);
-            segment.2.read_at(reader.at, len).await
+            let len = ahead::range_len(&*segment.file, reader.at, reader.end);
+            segment.file.read_at(reader.at, len).await
         }
         _ => Ok(Bytes::new()),
     };

@@ -37,37 +37,47 @@ pub(crate) const DIRECTORIES: [&str; 2] = ["log/", "coord/log-"];
 /// they could transfer 70 MB/s.
 pub(crate) const PART_COST_BYTES: u64 = 64 << 10;
 
-/// Ends a file with these parts. Of a void file only the seal stays: a reader would take it for a file that lost the
-/// data synced before its deletion.
+/// Ends a file with these parts; its parts, if it is still there. Of a void file only the seal stays: a reader would take it for a file
+/// that lost the data synced before its deletion.
 ///
 /// The old owner may have joined and deleted parts while they were listed. Then the number of a part that it put long
 /// ago seems free, and a seal there would not stop it. So a seal counts only when a listing that began after its put
 /// shows no part with its number or a later one: that listing shows the joined parts.
-pub(crate) async fn seal(store: &Store, path: &str, mut parts: Parts) -> Result<()> {
-    let mut known = parts.seal();
-    while parts.is_file() {
-        if known.is_none() {
-            let Some(number) = parts.next() else { break };
-            assert!(number > 0, "a seal follows part 0");
-            match store.put_new(&part_key(path, number), &[]).await {
-                Ok(()) => known = Some(number),
-                // The old owner was faster, and its part counts. Or another new owner was, and its seal serves as well.
-                Err(StorageError::AlreadyExists { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
+pub(crate) async fn seal(store: &Store, path: &str, mut parts: Parts) -> Result<Option<Parts>> {
+    while parts.is_file() && !parts.is_full() {
+        let known = put_seal(store, path, &parts).await?;
         parts = Parts::list(store, path).await?;
-        let found = parts.seal();
-        if found.is_some() && found == known {
+        if parts.is_sealed_at(known) {
             break;
         }
-        known = found;
     }
+    settle(store, path, parts).await
+}
+
+/// Puts a seal behind these parts of a file, if they have none. Its number, if it was not taken. A listing that begins later tells
+/// whether the seal counts ([`seal`]).
+pub(crate) async fn put_seal(store: &Store, path: &str, parts: &Parts) -> Result<Option<u32>> {
+    assert!(parts.is_file(), "only a file is sealed");
+    // With a seal, or full.
+    let Some(number) = parts.next() else {
+        return Ok(parts.seal());
+    };
+    assert!(number > 0, "a seal follows part 0");
+    match store.put_new(&part_key(path, number), &[]).await {
+        Ok(()) => Ok(Some(number)),
+        // The old owner was faster, and its part counts. Or another new owner was, and its seal serves as well.
+        Err(StorageError::AlreadyExists { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The parts of a file whose seal counts; `None` if the file was deleted meanwhile, or is void.
+pub(crate) async fn settle(store: &Store, path: &str, parts: Parts) -> Result<Option<Parts>> {
     if parts.is_void() {
-        store.delete(&part_key(path, 0)).await
-    } else {
-        Ok(())
+        store.delete(&part_key(path, 0)).await?;
+        return Ok(None);
     }
+    Ok(parts.is_file().then_some(parts))
 }
 
 /// Whether the objects of a listing are a file, and not the remains of a deletion. A takeover seals all files, so one of an earlier

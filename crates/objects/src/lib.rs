@@ -38,6 +38,7 @@ pub use metrics::ObjectMetrics;
 use async_trait::async_trait;
 use bytes::Bytes;
 use growing::{Object, Parts};
+use parking_lot::Mutex;
 use shared::Shared;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -55,6 +56,8 @@ use tokio::sync::Semaphore;
 /// A prefix of a bucket: owned by this process until another one opens it, shared with others, or opened read-only.
 pub struct ObjectStorage {
     shared: Arc<Shared>,
+    /// The growing files of the former owners, as they were sealed. Until this owner makes or deletes one, or has opened them.
+    sealed: Mutex<Option<owner::Files>>,
 }
 
 impl ObjectStorage {
@@ -78,8 +81,12 @@ impl ObjectStorage {
         // First, because an unusable folder must not end the present owner.
         let cache = ChunkCache::open(cache, env.clone()).await?;
         let epoch = ownership::claim(&store, &env).await?;
-        owner::seal_all(&store, epoch).await?;
-        Ok(Self::with(store, env, cache, (Access::Owner, epoch, false)))
+        let sealed = owner::seal_all(&store, epoch).await?;
+        // By that bug there are files that were not sealed, and count.
+        let sealed = (!store.may_skip_seals()).then_some(sealed);
+        let storage = Self::with(store, env, cache, (Access::Owner, epoch, false));
+        *storage.sealed.lock() = sealed;
+        Ok(storage)
     }
 
     /// Opens the prefix next to other processes: each creates and deletes files that do not grow. Growing files are
@@ -156,7 +163,26 @@ impl ObjectStorage {
         };
         Arc::new(ObjectStorage {
             shared: Arc::new(shared),
+            sealed: Mutex::default(),
         })
+    }
+
+    /// Forgets the files as they were sealed, before one is made or deleted.
+    fn forget_sealed(&self) {
+        *self.sealed.lock() = None;
+    }
+
+    /// The growing files below a prefix. After a takeover these are first those that were sealed: rows wait, and another listing would
+    /// show the same. A former owner may still delete and join their parts, which a reader notices.
+    async fn growing_below(&self, prefix: &str) -> Result<owner::Files> {
+        let sealed = self.sealed.lock().take();
+        let files = match sealed {
+            Some(files) => files,
+            None => owner::files_of(&self.shared.store.list_dated(prefix).await?),
+        };
+        debug_assert!(files.keys().all(|path| grows(path)), "only files that grow have parts");
+        let below = files.into_iter();
+        Ok(below.filter(|(path, _)| path.starts_with(prefix)).collect())
     }
 
     /// Counts each part of a growing file like as many bytes, or more, where others wait for the end of a reading. A log
@@ -205,6 +231,7 @@ impl Storage for ObjectStorage {
         check_path(path)?;
         self.shared.check_owned(path, "create")?;
         if grows(path) {
+            self.forget_sealed();
             Ok(Box::new(growing::create(&self.shared, path).await?))
         } else {
             Ok(Box::new(whole::create(&self.shared, path).await?))
@@ -235,6 +262,7 @@ impl Storage for ObjectStorage {
         check_path(path)?;
         self.shared.check_owned(path, "put")?;
         if grows(path) {
+            self.forget_sealed();
             growing::put(&self.shared, path, content).await
         } else {
             self.shared.store.put_new(path, &[content]).await
@@ -272,15 +300,10 @@ impl Storage for ObjectStorage {
             return Ok(None);
         }
         self.shared.fence.check(prefix)?;
-        let mut files: BTreeMap<String, Vec<(Object, u64)>> = BTreeMap::new();
-        for (key, len) in self.shared.store.list(prefix).await? {
-            if let Some((path, object)) = growing::parse_key(&key).filter(|(path, _)| wants(path)) {
-                files.entry(path.to_owned()).or_default().push((object, len));
-            }
-        }
+        let mut files = self.growing_below(prefix).await?;
+        files.retain(|path, _| wants(path));
         let mut opened: Vec<Arc<dyn ReadFile>> = Vec::with_capacity(files.len());
-        for (path, objects) in files {
-            let parts = Parts::new(objects);
+        for (path, parts) in files {
             if !growing::is_file(&self.shared, &path, &parts).await? {
                 continue;
             }
@@ -301,6 +324,7 @@ impl Storage for ObjectStorage {
         check_path(path)?;
         self.shared.check_owned(path, "delete")?;
         if grows(path) {
+            self.forget_sealed();
             growing::delete(&self.shared.store, path).await
         } else {
             self.shared.store.delete(path).await
@@ -315,6 +339,7 @@ impl Storage for ObjectStorage {
         }
         let (growing, whole): (Vec<String>, Vec<String>) = paths.iter().cloned().partition(|path| grows(path));
         for path in &growing {
+            self.forget_sealed();
             growing::delete(&self.shared.store, path).await?;
         }
         self.shared.store.delete_many(&whole).await

@@ -4,7 +4,7 @@
 //! owner's append and the seal, the second one finds the number taken.
 
 use crate::growing::{self, Object, Parts};
-use crate::store::Store;
+use crate::store::{Listed, Store};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
@@ -46,12 +46,16 @@ impl Records for Store {
     }
 }
 
+/// Files by their paths.
+pub(crate) type Files = BTreeMap<String, Parts>;
+
 /// Seals every growing file, and removes the remains of deleted ones, with seals that are old or too many. `Fenced`
 /// when another process has become the owner since this one made its record.
-pub(crate) async fn seal_all(store: &Store, epoch: u64) -> Result<()> {
-    let [logs, coordination] = growing::DIRECTORIES.map(|directory| store.list_dated(directory));
-    // Requests in sequence delay a new owner's first response.
-    let (logs, coordination) = futures::try_join!(logs, coordination)?;
+///
+/// Returns the files, each as a listing showed it that began after the put of its seal: nothing is appended to them any more. A file
+/// that the old owner made later is not among them. It knows by its check that it was replaced, and appends nothing.
+pub(crate) async fn seal_all(store: &Store, epoch: u64) -> Result<Files> {
+    let found = list(store).await?;
     // Not concurrently with these: a listing of many pages, or one that is retried, may show files of an owner that
     // came later.
     let records = store.list_dated(owner::DIRECTORY).await?;
@@ -62,35 +66,86 @@ pub(crate) async fn seal_all(store: &Store, epoch: u64) -> Result<()> {
         .map(|record| record.made_micros)
         .max()
         .unwrap_or(i64::MIN);
-    let mut files: BTreeMap<String, Vec<(Object, u64)>> = BTreeMap::new();
     // Creation time of the newest object of each file.
     let mut made: BTreeMap<String, i64> = BTreeMap::new();
-    for found in logs.iter().chain(&coordination) {
-        if let Some((path, object)) = growing::parse_key(&found.key) {
-            files.entry(path.to_owned()).or_default().push((object, found.len));
+    for found in &found {
+        if let Some((path, _)) = growing::parse_key(&found.key) {
             let newest = made.entry(path.to_owned()).or_insert(found.made_micros);
             *newest = found.made_micros.max(*newest);
         }
     }
-    let files: BTreeMap<String, Parts> = files
-        .into_iter()
-        .map(|(path, parts)| (path, Parts::new(parts)))
-        .collect();
+    let files = files_of(&found);
     debug_assert_eq!(files.len(), made.len(), "every file has a newest object");
     store.delete_many(&outlived(&files, &made, now_micros)).await?;
-    let seals = files.into_iter().map(|(path, parts)| async move {
+    seal_files(store, files).await
+}
+
+/// The objects of all growing files.
+async fn list(store: &Store) -> Result<Vec<Listed>> {
+    let [logs, coordination] = growing::DIRECTORIES.map(|directory| store.list_dated(directory));
+    // Requests in sequence delay a new owner's first response.
+    let (mut found, coordination) = futures::try_join!(logs, coordination)?;
+    found.extend(coordination);
+    Ok(found)
+}
+
+/// The growing files of these objects.
+pub(crate) fn files_of(found: &[Listed]) -> Files {
+    let mut files: BTreeMap<String, Vec<(Object, u64)>> = BTreeMap::new();
+    for found in found {
+        if let Some((path, object)) = growing::parse_key(&found.key) {
+            files.entry(path.to_owned()).or_default().push((object, found.len));
+        }
+    }
+    let files = files.into_iter();
+    files.map(|(path, parts)| (path, Parts::new(parts))).collect()
+}
+
+/// Seals the files of a listing, and removes the remains of others. One listing that begins after all puts tells which seals count. Rows
+/// wait for it: a listing for each file takes longer. Files whose seals do not count yet are sealed one by one.
+pub(crate) async fn seal_files(store: &Store, files: Files) -> Result<Files> {
+    let puts = files.into_iter().map(|(path, parts)| async move {
         if !parts.is_file() {
-            store.delete_many(&parts.keys_but_seal(&path)).await
-        } else if store.skips_seal() {
-            Ok(())
-        } else {
-            growing::seal(store, &path, parts).await
+            store.delete_many(&parts.keys_but_seal(&path)).await?;
+            return Ok(None);
+        }
+        if store.skips_seal() {
+            return Ok(None);
+        }
+        let known = growing::put_seal(store, &path, &parts).await?;
+        Ok::<_, StorageError>(Some((path, known)))
+    });
+    let puts = futures::stream::iter(puts).buffer_unordered(SEALS_CONCURRENT);
+    let known: Vec<Option<(String, Option<u32>)>> = puts.try_collect().await?;
+    let known: Vec<(String, Option<u32>)> = known.into_iter().flatten().collect();
+    if known.is_empty() {
+        return Ok(Files::new());
+    }
+    let mut listed = files_of(&list(store).await?);
+    let settled = known.into_iter().map(|(path, known)| {
+        let parts = listed.remove(&path).unwrap_or_default();
+        async move {
+            let is_sealed = parts.is_sealed_at(known);
+            let settled = match is_sealed {
+                true => growing::settle(store, &path, parts).await?,
+                false => growing::seal(store, &path, parts).await?,
+            };
+            Ok::<_, StorageError>(settled.map(|parts| (path, parts)))
         }
     });
-    futures::stream::iter(seals)
-        .buffer_unordered(SEALS_CONCURRENT)
-        .try_collect::<()>()
-        .await
+    let settled: Vec<_> = settled.collect();
+    let settled = futures::stream::iter(settled).buffer_unordered(SEALS_CONCURRENT);
+    let files: Vec<Option<(String, Parts)>> = settled.try_collect().await?;
+    let files: Files = files.into_iter().flatten().collect();
+    assert!(
+        files.values().all(|parts| parts.seal().is_some() || parts.is_full()),
+        "the old owner can append to none of these files"
+    );
+    assert!(
+        files.values().all(|parts| parts.is_file()),
+        "files are handed over, and no remains of any"
+    );
+    Ok(files)
 }
 
 /// The seals of deleted files that are no longer needed.

@@ -745,7 +745,8 @@ async fn small_parts_are_joined_and_read_in_few_requests() {
     assert_eq!(opened[0].read_at(0, content.len()).await.expect("read"), content);
     assert_eq!(
         (next.metrics().lists.get() - lists, next.metrics().gets.get() - gets),
-        (1, objects as u64)
+        (0, objects as u64),
+        "the takeover has listed them"
     );
     let lost = "log/0000/1.log/@00000041-00000064";
     store.delete(lost).await.expect("delete");
@@ -788,6 +789,87 @@ async fn a_seal_behind_a_torn_listing_is_put_again() {
     }
     let error = write(&mut log, "y").await.expect_err("the file is sealed");
     assert!(matches!(error, StorageError::Fenced { .. }), "{error}");
+}
+
+/// The same where files are sealed together: only the seal that does not count is put again.
+#[tokio::test(start_paused = true)]
+async fn of_files_that_are_sealed_together_those_behind_a_torn_listing_are_sealed_again() {
+    let (env, inner) = (env(22), Arc::new(InMemory::new()));
+    let old = open(inner.clone(), "p", &env).await;
+    let mut logs = Vec::new();
+    for (name, parts) in [("log/0000/1.log", 64), ("log/0001/2.log", 3)] {
+        let mut log = old.create(name).await.expect("create");
+        for _ in 0..parts {
+            write(&mut log, "x").await.expect("append");
+        }
+        logs.push(log);
+    }
+    env.sleep(Duration::from_secs(60)).await;
+    let store = Store::new(inner, "p", env.clone(), ObjectMetrics::default());
+    let mut files = owner::files_of(&store.list_dated("log/").await.expect("list"));
+    let torn = [(0, 9), (1, 1)].map(|(number, len)| (growing::Object::Part(number), len));
+    files.insert("log/0000/1.log".to_owned(), growing::Parts::new(torn));
+    let lists = store.metrics().lists.get();
+    let sealed = owner::seal_files(&store, files).await.expect("sealed");
+    let seals: Vec<(Option<u32>, u64)> = sealed.values().map(|parts| (parts.seal(), parts.len())).collect();
+    assert_eq!(seals, [(Some(65), 64), (Some(4), 3)], "as they are for good");
+    let lists = store.metrics().lists.get() - lists;
+    assert_eq!(
+        lists,
+        2 + 1,
+        "of both directories for all, and of the file that was torn"
+    );
+    for mut log in logs {
+        let error = write(&mut log, "y").await.expect_err("the file is sealed");
+        assert!(matches!(error, StorageError::Fenced { .. }), "{error}");
+    }
+}
+
+/// Rows wait for it after a failure.
+#[tokio::test(start_paused = true)]
+async fn the_listing_that_confirms_the_seals_opens_the_files() {
+    let (env, client) = (env(23), Arc::new(InMemory::new()));
+    let old = open(client.clone(), "p", &env).await;
+    let names: Vec<String> = (1..=20)
+        .map(|number| format!("log/{:04x}/{number}.log", number % 2))
+        .collect();
+    let mut logs = Vec::new();
+    for name in &names {
+        let mut log = old.create(name).await.expect("create");
+        write(&mut log, name).await.expect("append");
+        logs.push(log);
+    }
+    let new = open(client.clone(), "p", &env).await;
+    let lists = || new.metrics().lists.get();
+    assert_eq!(lists(), 7, "three of owners, and two of each directory");
+    let wants = |path: &str| path.starts_with("log/0001/");
+    let opened = new.open_listed("log/", &wants).await.expect("list").expect("files");
+    assert_eq!((opened.len(), lists()), (10, 7));
+    for file in opened {
+        let content = file.read_at(0, file.path().len()).await.expect("read");
+        assert_eq!(content, file.path());
+    }
+    let again = new.open_listed("log/", &|_| true).await.expect("list").expect("files");
+    assert_eq!((again.len(), lists()), (20, 8), "later openings list again");
+    // A file of this owner is not among those that were sealed.
+    let newer = open(client.clone(), "p", &env).await;
+    let mut log = newer.create("log/0000/21.log").await.expect("create");
+    write(&mut log, "z").await.expect("append");
+    let opened = newer
+        .open_listed("log/", &|_| true)
+        .await
+        .expect("list")
+        .expect("files");
+    assert_eq!(opened.len(), 21);
+    // Nor is one that this owner has deleted.
+    let newest = open(client, "p", &env).await;
+    newest.delete("log/0000/2.log").await.expect("delete");
+    let opened = newest
+        .open_listed("log/", &|_| true)
+        .await
+        .expect("list")
+        .expect("files");
+    assert_eq!(opened.len(), 20);
 }
 
 /// One owner: appends to log files that it creates, one after the other, until it is replaced. Every later owner sees

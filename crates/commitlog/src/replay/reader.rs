@@ -22,15 +22,37 @@ pub(crate) async fn read_header(
     stream: u32,
     number: u64,
 ) -> Result<Option<SegmentHeader>, LogError> {
+    let (header, _) = read_header_and(file, (stream, number), 0).await?;
+    Ok(header)
+}
+
+/// The same with as many of the bytes behind the header as are asked for and there: one read for both.
+pub(super) async fn read_header_and(
+    file: &dyn ReadFile,
+    (stream, number): (u32, u64),
+    more: usize,
+) -> Result<(Option<SegmentHeader>, Bytes), LogError> {
+    let mut behind = Bytes::new();
+    let header = if file.len() < SEGMENT_HEADER_BYTES as u64 {
+        None
+    } else {
+        let len = file.len().min((SEGMENT_HEADER_BYTES + more) as u64);
+        let mut bytes = file.read_at(0, len as usize).await?;
+        behind = bytes.split_off(SEGMENT_HEADER_BYTES);
+        SegmentHeader::decode(&bytes)
+    };
+    Ok((check_header(file, (stream, number), header).await?, behind))
+}
+
+async fn check_header(
+    file: &dyn ReadFile,
+    (stream, number): (u32, u64),
+    header: Option<SegmentHeader>,
+) -> Result<Option<SegmentHeader>, LogError> {
     let corruption = |detail: String| LogError::Corruption {
         path: Arc::from(file.path()),
         offset: 0,
         detail,
-    };
-    let header = if file.len() < SEGMENT_HEADER_BYTES as u64 {
-        None
-    } else {
-        SegmentHeader::decode(&file.read_at(0, SEGMENT_HEADER_BYTES).await?)
     };
     match header {
         Some(h) if h.version > VERSION => Err(LogError::TooNew {

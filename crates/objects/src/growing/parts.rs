@@ -44,7 +44,7 @@ pub(crate) fn parse_key(key: &str) -> Option<(&str, Object)> {
 }
 
 /// The objects of one file in a listing.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Parts {
     /// Numbers and lengths, ascending.
     parts: Vec<(u32, u64)>,
@@ -123,6 +123,16 @@ impl Parts {
         let (number, len) = *self.parts.last()?;
         let is_last = self.joined.iter().all(|(_, last, _)| *last < number);
         (number > 0 && len == 0 && is_last).then_some(number)
+    }
+
+    /// Whether the seal with this number ends the file. For a listing that began when that seal had been put.
+    pub(crate) fn is_sealed_at(&self, known: Option<u32>) -> bool {
+        known.is_some() && self.seal() == known
+    }
+
+    /// Whether no number is left for a seal, or for anything else that the old owner may append.
+    pub(crate) fn is_full(&self) -> bool {
+        self.seal().is_none() && self.next().is_none()
     }
 
     /// The number after the last part, or `None` when the file is sealed.
