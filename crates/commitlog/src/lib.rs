@@ -40,7 +40,7 @@ pub use mark::{BarrierCause, LogClock, Mark};
 pub use metrics::LogMetrics;
 pub use pieces::{BadPiece, Pieces};
 pub use queue::LogOptions;
-pub use replay::{ReplayReport, independent_bytes, inspect, replay, replay_streams, replay_through};
+pub use replay::{OpenedLog, ReplayReport, independent_bytes, inspect, replay, replay_through};
 pub use retention::{LogPosition, SegmentInfo};
 pub use segment::SegmentNumbers;
 pub use stream::{HeldSegments, LogStream};

@@ -22,6 +22,7 @@ use crate::mark::Mark;
 use crate::retention::{SegmentInfo, SegmentState};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
+use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use stele_storage::{FileInfo, ReadFile, Storage, StorageError};
@@ -68,27 +69,72 @@ pub async fn replay_through<E: From<LogError>>(
     last: u64,
     mut visit: impl FnMut(Record) -> Result<(), E>,
 ) -> Result<ReplayReport, E> {
-    replay_segments(storage, |_, number| number <= last, |_, record| visit(record)).await
+    let segments = open_wanted(storage, &|_, number| number <= last, 0).await?;
+    replay_opened(segments, |_, record| visit(record)).await
 }
 
-/// Replays some streams of a log, of which the caller knows that no other has a record that it wants. No segment depends on one
-/// of another stream. `visit` is told the stream of each record.
-pub async fn replay_streams<E: From<LogError>>(
-    storage: &dyn Storage,
-    wants: impl Fn(u32) -> bool + Sync,
-    visit: impl FnMut(u32, Record) -> Result<(), E>,
-) -> Result<ReplayReport, E> {
-    replay_segments(storage, |stream, _| wants(stream), visit).await
+/// Some streams of a log whose segments are open, with their headers. Nothing else of their content is in memory.
+///
+/// Nobody appends to the log any more. A segment that is deleted after the opening is left out by the replay, as any other.
+pub struct OpenedLog {
+    segments: Vec<Opened>,
+    found: BTreeSet<u32>,
+    wanted: BTreeSet<u32>,
 }
 
-/// Replays the segments that are wanted, by stream and number.
-async fn replay_segments<E: From<LogError>>(
-    storage: &dyn Storage,
-    wants: impl Fn(u32, u64) -> bool + Sync,
+impl OpenedLog {
+    /// Opens the segments of some streams.
+    pub async fn open(storage: &dyn Storage, wanted: BTreeSet<u32>) -> Result<OpenedLog, LogError> {
+        let found = Mutex::new(BTreeSet::new());
+        let wants = |stream: u32, _: u64| {
+            found.lock().insert(stream);
+            wanted.contains(&stream)
+        };
+        let segments = open_wanted(storage, &wants, 0).await?;
+        assert!(
+            segments.iter().all(|segment| wanted.contains(&segment.stream)),
+            "only streams that are wanted are opened"
+        );
+        Ok(OpenedLog {
+            segments,
+            found: found.into_inner(),
+            wanted,
+        })
+    }
+
+    /// All streams of which the log has a file.
+    pub fn found(&self) -> &BTreeSet<u32> {
+        &self.found
+    }
+
+    /// The streams that were opened.
+    pub fn wanted(&self) -> &BTreeSet<u32> {
+        &self.wanted
+    }
+
+    /// Replays some of the streams that were opened. The caller knows that no other has a record that it wants. No segment depends on one
+    /// of another stream. `visit` is told the stream of each record.
+    pub async fn replay<E: From<LogError>>(
+        self,
+        streams: &BTreeSet<u32>,
+        visit: impl FnMut(u32, Record) -> Result<(), E>,
+    ) -> Result<ReplayReport, E> {
+        assert!(
+            streams.is_subset(&self.wanted),
+            "streams are opened before they are replayed"
+        );
+        let mut segments = self.segments;
+        segments.retain(|segment| streams.contains(&segment.stream));
+        replay_opened(segments, visit).await
+    }
+}
+
+/// Replays segments that are open.
+async fn replay_opened<E: From<LogError>>(
+    segments: Vec<Opened>,
     mut visit: impl FnMut(u32, Record) -> Result<(), E>,
 ) -> Result<ReplayReport, E> {
     let mut report = ReplayReport::default();
-    let segments = open_wanted(storage, &wants, 0).await?;
     let known = known_lengths(&segments);
     // The segments with a gap, and those dropped for it, with the place of the gap.
     let mut gaps: HashMap<(u32, u64), Gap> = HashMap::new();

@@ -12,6 +12,7 @@
 //! * A tablet that left does not come back under the same epoch: no assignment of that epoch names this server's own log.
 //! * Where logs are archived, records of a tablet have no earlier times than those that its former owners have written.
 
+mod ahead;
 mod load;
 
 use crate::admission::Admission;
@@ -20,7 +21,7 @@ use crate::log::CommitLog;
 use crate::maintenance::UnreadFiles;
 use crate::options::{MemtableLimits, OPENED_CONCURRENTLY};
 use crate::parts::Parts;
-use crate::recovery::{Claimed, ReplayLimit};
+use crate::recovery::{Claimed, Log, ReplayLimit};
 use crate::roots::SealedLogs;
 use crate::row_cache::RowCache;
 use crate::schemas::ChangedSchemas;
@@ -28,13 +29,14 @@ use crate::stopping::Stopping;
 use crate::tablets::{Served, Shut, Tablets};
 use crate::times::Times;
 use crate::work::{Compactions, FlushDemand, HeldFlushes};
-use futures::StreamExt;
+use ahead::{OpenedLogs, wanted_streams};
+use futures::future::{BoxFuture, Either};
+use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{Assignment, Closing, ServiceError, ServiceResult};
-use stele_storage::Storage;
 use stele_tablet::{Tablet, TabletContext};
 use stele_types::{Epoch, ErrorKind, SeqNo, ServerId, TableSchema, TabletId};
 
@@ -171,7 +173,7 @@ impl Assignments {
         }
         let needs_logs = claims.iter().any(|claim| !claim.logs.is_empty());
         let held = needs_logs.then(|| self.flushes.hold());
-        let claimed = Claimed::claim(&self.context, claims).await;
+        let (opening, claimed) = self.claim(claims).await;
         assert_eq!(claimed.len(), wanted.len(), "each claim has an outcome");
         let (mut free, mut needing) = (Vec::new(), Vec::new());
         for (wanted, claimed) in wanted.into_iter().zip(claimed) {
@@ -182,7 +184,7 @@ impl Assignments {
             }
         }
         let mut opened = self.follow_and_serve(free).await;
-        let (has_replayed, with_logs) = self.replay_and_serve(needing).await;
+        let (has_replayed, with_logs) = self.replay_and_serve(needing, opening).await;
         opened.extend(with_logs);
         for (place, outcome) in opened {
             outcomes[place] = outcome;
@@ -199,16 +201,51 @@ impl Assignments {
         outcomes
     }
 
+    /// Claims tablets, and begins to open the logs that they need meanwhile. An outcome for each assignment. Tablets that need no log do not
+    /// wait for those.
+    async fn claim(&self, assignments: Vec<Assignment>) -> (BoxFuture<'_, OpenedLogs>, Vec<ServiceResult<Claimed>>) {
+        let env = &self.context.env;
+        let (begun, wanted) = (env.now(), wanted_streams(&assignments));
+        let (tablets, logs) = (assignments.len(), wanted.len());
+        let opening = async move {
+            let Some(sealed) = self.sealed.as_ref().filter(|_| logs > 0) else {
+                return OpenedLogs::default();
+            };
+            let opened = OpenedLogs::open(&**sealed, wanted).await;
+            tracing::info!(logs, "logs of former servers are opened, in {:?}", env.now() - begun);
+            opened
+        };
+        let claiming = async move {
+            let claimed = Claimed::claim(&self.context, assignments).await;
+            if logs > 0 {
+                tracing::info!(
+                    tablets,
+                    "tablets of former servers are claimed, in {:?}",
+                    env.now() - begun
+                );
+            }
+            claimed
+        };
+        match futures::future::select(claiming.boxed(), opening.boxed()).await {
+            Either::Left((claimed, opening)) => (opening, claimed),
+            Either::Right((opened, claiming)) => (futures::future::ready(opened).boxed(), claiming.await),
+        }
+    }
+
     /// Replays and serves tablets that need logs. Each log is read once for all of them. Only if that fails, it is read for each group
     /// of tablets that need the same logs: one that cannot be replayed keeps no others closed. Returns whether a replay succeeded, and
     /// the outcomes by place.
-    async fn replay_and_serve(&self, needing: Vec<(Wanted<'_>, Claimed)>) -> (bool, Outcomes) {
+    async fn replay_and_serve(
+        &self,
+        needing: Vec<(Wanted<'_>, Claimed)>,
+        logs: BoxFuture<'_, OpenedLogs>,
+    ) -> (bool, Outcomes) {
         if needing.is_empty() {
             return (false, Vec::new());
         }
         let limit = self.replay_limit();
         let (wanted, claimed): (Vec<Wanted<'_>>, Vec<Claimed>) = needing.into_iter().unzip();
-        let all = self.replay_and_follow(&claimed, limit).await;
+        let all = self.replay_and_follow(&claimed, logs.await, limit).await;
         let Err(error) = all else {
             return (true, self.serve_all(wanted, claimed).await);
         };
@@ -225,7 +262,7 @@ impl Assignments {
         let (mut has_replayed, mut opened) = (false, Vec::new());
         for (wanted, claimed) in groups.into_values() {
             claimed.iter().for_each(Claimed::forget_replayed);
-            let replayed = self.replay_and_follow(&claimed, limit).await;
+            let replayed = self.replay_and_follow(&claimed, OpenedLogs::default(), limit).await;
             has_replayed |= replayed.is_ok();
             opened.extend(match replayed {
                 Ok(()) => self.serve_all(wanted, claimed).await,
@@ -326,8 +363,8 @@ impl Assignments {
         }
     }
 
-    async fn replay_and_follow(&self, claimed: &[Claimed], limit: ReplayLimit) -> ServiceResult<()> {
-        let newest = self.replay(claimed, limit).await?;
+    async fn replay_and_follow(&self, claimed: &[Claimed], logs: OpenedLogs, limit: ReplayLimit) -> ServiceResult<()> {
+        let newest = self.replay(claimed, logs, limit).await?;
         self.follow(newest).await
     }
 
@@ -352,20 +389,30 @@ impl Assignments {
         }
     }
 
-    /// The newest time in the logs that were read; 0 if they have none.
-    async fn replay(&self, claimed: &[Claimed], limit: ReplayLimit) -> ServiceResult<i64> {
+    /// The newest time in the logs that were read; 0 if they have none. Some of them may be open already.
+    async fn replay(&self, claimed: &[Claimed], mut opened: OpenedLogs, limit: ReplayLimit) -> ServiceResult<i64> {
         let servers: BTreeSet<ServerId> = claimed.iter().flat_map(Claimed::logs).copied().collect();
         debug_assert!(!servers.is_empty(), "tablets without logs are not replayed");
         let sealed = self.sealed()?;
         let _alone = self.replaying.lock().await;
-        let mut logs: BTreeMap<ServerId, Arc<dyn Storage>> = BTreeMap::new();
+        let mut logs: BTreeMap<ServerId, Log> = BTreeMap::new();
         for server in servers {
-            let log = sealed.open(server).await;
-            let log =
-                log.map_err(|error| ServiceError::new(error.kind(), format!("the log of server {server}: {error}")));
-            logs.insert(server, log?);
+            if let Some(log) = opened.take(server) {
+                logs.insert(server, log);
+                continue;
+            }
+            let root = sealed.open(server).await;
+            let root =
+                root.map_err(|error| ServiceError::new(error.kind(), format!("the log of server {server}: {error}")));
+            logs.insert(server, (root?, None));
         }
-        let replayed = Claimed::replay_all(claimed, &logs, &self.context, limit).await;
+        debug_assert!(
+            claimed
+                .iter()
+                .all(|tablet| tablet.logs().iter().all(|log| logs.contains_key(log))),
+            "a tablet is replayed from every log that it needs"
+        );
+        let replayed = Claimed::replay_all(claimed, logs, &self.context, limit).await;
         replayed.map_err(|error| ServiceError::new(error.kind(), error.to_string()))
     }
 

@@ -31,7 +31,7 @@ mod parts;
 mod snapshots;
 mod source;
 
-pub(crate) use assigned::{Claimed, ReplayLimit};
+pub(crate) use assigned::{Claimed, Log, ReplayLimit};
 pub(crate) use leftovers::Leftovers;
 pub(crate) use snapshots::hold_snapshots;
 pub(crate) use source::Source;

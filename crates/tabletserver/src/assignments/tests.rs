@@ -17,7 +17,7 @@ use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_sstable::Cache;
 use stele_storage::memory::MemoryStorage;
-use stele_storage::{AppendFile, StorageError};
+use stele_storage::{AppendFile, Storage, StorageError};
 use stele_types::{Durability, RowRange, TableId, TableSchema};
 
 /// Streams of their logs.
@@ -208,6 +208,73 @@ async fn the_tablets_of_a_dead_server_are_divided_over_the_others() {
     open(&three, TABLETS[0], 5, &[2]).await.unwrap();
     assert_eq!(read(&three, TABLETS[0], "a").unwrap(), "flushed");
     assert_eq!(read(&three, TABLETS[0], "b").unwrap(), "logged");
+}
+
+/// A storage of which some requests wait until another one was made.
+struct Ordered {
+    inner: Arc<dyn Storage>,
+    /// Is closed by the first listing of a log; the versions of manifests wait for that.
+    listed: Arc<tokio::sync::Semaphore>,
+    deletes: bool,
+}
+
+#[async_trait]
+impl stele_storage::Layer for Ordered {
+    fn below(&self) -> &dyn Storage {
+        &*self.inner
+    }
+
+    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
+        if path.starts_with("tablets/") {
+            assert!(self.listed.acquire().await.is_err(), "it is never granted, only closed");
+        }
+        self.inner.put_if_absent(path, content).await
+    }
+
+    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<stele_storage::FileInfo>> {
+        let listed = self.inner.list(prefix).await?;
+        if prefix.starts_with("log/") {
+            // A former owner has flushed all, and deletes its log.
+            for file in listed.iter().filter(|_| self.deletes) {
+                self.inner.delete(&file.path).await?;
+            }
+            self.listed.close();
+        }
+        Ok(listed)
+    }
+}
+
+/// Rows wait for both. The former server may delete segments in between, of which the claimed manifests have all.
+#[tokio::test]
+async fn a_log_is_opened_while_tablets_are_claimed() {
+    for deletes in [false, true] {
+        let mut shared = Shared::new();
+        let dead = shared.first(1).await;
+        write(&dead, TABLETS[0], "a", "flushed").await;
+        dead.flush(TABLETS[0]).await.unwrap();
+        if !deletes {
+            write(&dead, TABLETS[0], "b", "logged").await;
+        }
+        drop(dead);
+        let listed = Arc::new(tokio::sync::Semaphore::new(0));
+        let ordered = |inner| Ordered {
+            inner,
+            listed: listed.clone(),
+            deletes,
+        };
+        let log = ordered(shared.log(1).await);
+        shared.logs.0.lock().insert(ServerId(1), Arc::new(log));
+        shared.data = Arc::new(ordered(shared.data.clone()));
+        let next = shared.join(2).await;
+        let opened = open(&next, TABLETS[0], 3, &[1]);
+        let opened = TokioRuntime::current().timeout(Duration::from_secs(30), opened).await;
+        opened.expect("the claim waits for no end of the opening").unwrap();
+        assert_eq!(read(&next, TABLETS[0], "a").unwrap(), "flushed");
+        assert_eq!(
+            read(&next, TABLETS[0], "b").unwrap(),
+            if deletes { "" } else { "logged" }
+        );
+    }
 }
 
 /// The segments of another stream are not even opened: here they are damaged.

@@ -4,7 +4,7 @@
 //!
 //! The caller has sealed these logs, so that they hold all acknowledged writes and no other is acknowledged. A claim comes
 //! before the replay: from then on no former owner commits, so each record is in the files that the claim names, or in the
-//! logs. A log that a former server still deletes from loses only records that are in files.
+//! logs. These may have been opened before. A log that a former server still deletes from loses only records that are in files.
 //!
 //! The first flush of a tablet makes the logs superfluous for it. Until then the next owner replays them again.
 
@@ -16,13 +16,17 @@ use futures::StreamExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stele_client::{Assignment, ServiceError, ServiceResult};
+use stele_commitlog::OpenedLog;
 use stele_env::PlantedBug;
 use stele_storage::Storage;
 use stele_tablet::{Tablet, TabletContext};
 use stele_types::{ServerId, TabletId, stream_of};
 
+/// A log for a replay: its root, and its segments if they are open already.
+pub(crate) type Log = (Arc<dyn Storage>, Option<OpenedLog>);
+
 /// A log, how many streams it has if that is known, and the tablets that need it.
-type LogOfTablets = (Arc<dyn Storage>, Option<u32>, BTreeMap<TabletId, Arc<Tablet>>);
+type LogOfTablets = (Log, Option<u32>, BTreeMap<TabletId, Arc<Tablet>>);
 
 /// How much memory replayed records may take.
 #[derive(Clone, Copy, Debug)]
@@ -93,16 +97,16 @@ impl Claimed {
     /// rest. After an error the tablets have a part of the records, and must not be served. Returns the newest time of a mark.
     pub(crate) async fn replay_all(
         claimed: &[Claimed],
-        logs: &BTreeMap<ServerId, Arc<dyn Storage>>,
+        logs: BTreeMap<ServerId, Log>,
         context: &TabletContext,
         limit: ReplayLimit,
     ) -> Result<i64, ServerError> {
-        let source = |(server, storage): (&ServerId, &'_ Arc<dyn Storage>)| {
-            let needing = || claimed.iter().filter(|tablet| tablet.logs.contains(server));
+        let source = |(server, log): (ServerId, Log)| {
+            let needing = || claimed.iter().filter(|tablet| tablet.logs.contains(&server));
             let mut tablets: BTreeMap<TabletId, Arc<Tablet>> = needing()
                 .map(|claimed| (claimed.id(), claimed.tablet.clone()))
                 .collect();
-            let stated = || needing().map(|claimed| claimed.streams.get(server).copied().filter(|count| *count > 0));
+            let stated = || needing().map(|claimed| claimed.streams.get(&server).copied().filter(|count| *count > 0));
             // Leaders that know different things give none.
             let streams = stated()
                 .next()
@@ -111,14 +115,16 @@ impl Claimed {
             if context.env.planted(PlantedBug::LeaveStreamsOut) {
                 tablets.retain(|tablet, _| stream_of(*tablet, streams.unwrap_or(1)) == 0);
             }
-            (storage.clone(), streams, tablets)
+            (log, streams, tablets)
         };
         let servers: BTreeSet<ServerId> = logs.keys().copied().collect();
-        let logs: Vec<LogOfTablets> = logs.iter().map(source).collect();
-        let sources = logs.iter().map(|(storage, streams, tablets)| match streams {
-            Some(streams) => Source::streams_of(&**storage, *streams, tablets.clone()),
-            None => Source::whole(&**storage, tablets.clone()),
-        });
+        let mut logs: Vec<LogOfTablets> = logs.into_iter().map(source).collect();
+        let sources = logs
+            .iter_mut()
+            .map(|((storage, opened), streams, tablets)| match streams {
+                Some(streams) => Source::streams_of((&**storage, opened.take()), *streams, tablets.clone()),
+                None => Source::whole(&**storage, tablets.clone()),
+            });
         let sources: Vec<Source<'_>> = sources.collect();
         assert!(
             claimed

@@ -6,7 +6,7 @@
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use stele_commitlog::{LogError, Record, ReplayReport, replay_streams, replay_through};
+use stele_commitlog::{LogError, OpenedLog, Record, ReplayReport, replay_through};
 use stele_storage::Storage;
 use stele_tablet::{Batch, Tablet};
 use stele_types::{SeqNo, TabletId, stream_of};
@@ -20,6 +20,8 @@ pub(crate) struct Source<'a> {
     pub(crate) last_segment: u64,
     /// How many streams the log has; `None` if a tablet may have records in any.
     pub(crate) streams: Option<u32>,
+    /// The log as it was opened before the replay; the first replay takes it. It may have more streams than are wanted.
+    pub(super) opened: Mutex<Option<OpenedLog>>,
     /// Whose records.
     pub(crate) tablets: BTreeMap<TabletId, Arc<Tablet>>,
 }
@@ -48,15 +50,21 @@ impl<'a> Source<'a> {
             storage,
             last_segment: u64::MAX,
             streams: None,
+            opened: Mutex::default(),
             tablets,
         }
     }
 
-    /// The streams of the tablets in a log of `streams`.
-    pub(crate) fn streams_of(storage: &'a dyn Storage, streams: u32, tablets: BTreeMap<TabletId, Arc<Tablet>>) -> Self {
+    /// The streams of the tablets in a log of `streams`, which may be open already.
+    pub(crate) fn streams_of(
+        (storage, opened): (&'a dyn Storage, Option<OpenedLog>),
+        streams: u32,
+        tablets: BTreeMap<TabletId, Arc<Tablet>>,
+    ) -> Self {
         assert!(streams > 0, "a log has a stream");
         Source {
             streams: Some(streams),
+            opened: Mutex::new(opened),
             ..Source::whole(storage, tablets)
         }
     }
@@ -101,37 +109,25 @@ impl<'a> Source<'a> {
     ) -> Result<ReplayReport, Ended> {
         let wanted = self.tablets.keys().filter(|tablet| wants(tablet));
         let streams: BTreeSet<u32> = wanted.map(|tablet| stream_of(*tablet, count)).collect();
-        let found = Mutex::new(BTreeSet::new());
-        let is_wanted = |stream: u32| {
-            found.lock().insert(stream);
-            streams.contains(&stream)
+        let before = self.opened.lock().take();
+        let opened = match before.filter(|opened| streams.is_subset(opened.wanted())) {
+            Some(opened) => opened,
+            None => OpenedLog::open(self.storage, streams.clone()).await?,
         };
-        let as_stated = || {
-            let found = found.lock();
-            match found.last().is_none_or(|last| *last < count) {
-                true if found.len() == count as usize => Ok(()),
-                true => Err(Ended::FewerStreams),
-                false => Err(Ended::MoreStreams),
-            }
-        };
-        let mut is_checked = false;
-        let report = replay_streams(self.storage, is_wanted, |stream, record| {
-            // The listing is complete before the first record. So nothing is read in vain.
-            if !is_checked {
-                as_stated()?;
-                is_checked = true;
-            }
+        // A wrong number may name a stream that does not exist, in which no record would be found.
+        let found = opened.found();
+        match found.last().is_none_or(|last| *last < count) {
+            true if found.len() == count as usize => {}
+            true => return Err(Ended::FewerStreams),
+            false => return Err(Ended::MoreStreams),
+        }
+        let replayed = opened.replay(&streams, |stream, record| {
             if stream_of(record.tablet, count) != stream {
                 return Err(Ended::Misplaced(record.tablet));
             }
             self.show(&record, wants, visit).map_err(Ended::Failed)
-        })
-        .await?;
-        // A wrong number may name a stream that does not exist, in which no record would be found.
-        if !is_checked {
-            as_stated()?;
-        }
-        Ok(report)
+        });
+        replayed.await
     }
 
     fn show(
