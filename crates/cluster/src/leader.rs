@@ -32,7 +32,7 @@ use stele_coord::{Condition, Coord};
 use stele_env::PlantedBug;
 use stele_peer::Probe;
 use stele_storage::Storage;
-use stele_types::{ErrorKind, ServerId, TabletId};
+use stele_types::{Epoch, ErrorKind, ServerId, TabletId};
 use tokio::sync::Notify;
 use view::Observed;
 
@@ -62,6 +62,8 @@ pub(crate) struct Leader {
     pub(crate) fence: Condition,
     pub(crate) term: u64,
     orders: Arc<Orders>,
+    /// An epoch for the next assignments, drawn while a log was sealed.
+    drawn: Mutex<Option<Epoch>>,
     /// Facts that were observed over time.
     observed: Mutex<Observed>,
     suspicions: Mutex<Suspicions>,
@@ -107,6 +109,7 @@ impl Leader {
             fence,
             term,
             orders: Arc::default(),
+            drawn: Mutex::default(),
             observed: Mutex::default(),
             suspicions: Mutex::default(),
             reports: Mutex::default(),

@@ -218,14 +218,54 @@ impl Leader {
         if !self.local.env.planted(PlantedBug::SealFirst) {
             self.record_given_up(server, has_ended).await?;
         }
+        let begun = self.local.env.now();
+        // Its tablets are assigned next, and rows wait.
+        let (settled, ()) = futures::join!(self.seal_and_settle(server), self.draw_ahead());
+        let (bytes, sealed_in) = settled?;
+        let took = self.local.env.now().saturating_sub(begun);
+        tracing::info!(%server, bytes, ?sealed_in, "the log of a former server is sealed and settled, in {took:?}");
+        self.record_sealed(server, bytes).await
+    }
+
+    /// The bytes of a log that is sealed and settled afterwards, and the time until it was sealed.
+    async fn seal_and_settle(&self, server: ServerId) -> ServiceResult<(u64, Duration)> {
+        let begun = self.local.env.now();
         let log = self.roots.take_over(server).await;
         let log = log.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+        let sealed_in = self.local.env.now().saturating_sub(begun);
         // Segments behind a gap are deleted before anybody reads the log. A former owner that does not know yet that it was replaced
         // may delete the segment with the gap. A later reader would then take the others for valid.
         let bytes = settle_log(&*log).await;
         let bytes = bytes.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
-        tracing::info!(%server, bytes, "the log of a former server is sealed and settled");
-        self.record_sealed(server, bytes).await
+        Ok((bytes, sealed_in))
+    }
+
+    /// Draws an epoch for the next assignments, unless there is one. They draw one themselves if it fails.
+    async fn draw_ahead(&self) {
+        if self.drawn.lock().is_some() {
+            return;
+        }
+        match self.draw_epoch().await {
+            Ok(epoch) => *self.drawn.lock() = Some(epoch),
+            Err(error) => tracing::debug!(%error, "no epoch is drawn for the next assignments yet"),
+        }
+    }
+
+    /// The epoch that was drawn ahead, if it is newer than those of all these assignments. It is given out once: a tablet that got another
+    /// owner since it was drawn has a newer one.
+    fn take_drawn<'a>(&self, mut seen: impl Iterator<Item = &'a Assignment>) -> Option<Epoch> {
+        let drawn = self.drawn.lock().take()?;
+        let is_newer = |seen: &Assignment| seen.owner.is_some_and(|owner| owner.epoch < drawn);
+        seen.all(is_newer).then_some(drawn)
+    }
+
+    /// A number that was never given out as an epoch.
+    async fn draw_epoch(&self) -> ServiceResult<Epoch> {
+        let epoch = next_epoch(&*self.coord, NUMBERS).await;
+        let epoch = epoch.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
+        let epoch = u32::try_from(epoch).ok().filter(|epoch| *epoch < 1 << 24);
+        let epoch = epoch.ok_or_else(|| ServiceError::new(ErrorKind::ResourceExhausted, "epochs are used up"))?;
+        Ok(Epoch(epoch))
     }
 
     /// Before storage refuses its appends: if this leader ends in between, the server must not go on as a member that cannot write.
@@ -334,10 +374,11 @@ impl Leader {
         &self,
         assign: &[(TabletId, Assignment, ServerId, Vec<ServerId>)],
     ) -> ServiceResult<BTreeMap<ServerId, Vec<(TabletId, Owner, Vec<ServerId>)>>> {
-        let epoch = next_epoch(&*self.coord, NUMBERS).await;
-        let epoch = epoch.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
-        let epoch = u32::try_from(epoch).ok().filter(|epoch| *epoch < 1 << 24);
-        let epoch = epoch.ok_or_else(|| ServiceError::new(ErrorKind::ResourceExhausted, "epochs are used up"))?;
+        let drawn = self.take_drawn(assign.iter().map(|(_, seen, _, _)| seen));
+        let epoch = match drawn {
+            Some(drawn) => drawn,
+            None => self.draw_epoch().await?,
+        };
         let changes: Vec<Reassignment> = assign
             .iter()
             .map(|(tablet, seen, to, logs)| Reassignment {
@@ -348,7 +389,7 @@ impl Leader {
                         server: *to,
                         epoch: match seen.owner {
                             Some(former) if self.local.env.planted(PlantedBug::ReuseEpochs) => former.epoch,
-                            _ => Epoch(epoch),
+                            _ => epoch,
                         },
                     }),
                     moving_to: None,

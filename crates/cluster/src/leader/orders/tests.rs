@@ -92,3 +92,54 @@ async fn a_log_that_is_deleted_already_does_not_end_the_archive() {
     assert_eq!(refused.expect_err("it has no log").kind, ErrorKind::Unavailable);
     assert!(world.coord.get(&chain).await.expect("read").is_some());
 }
+
+/// A tablet whose owner has an epoch.
+fn owned(epoch: u32) -> Assignment {
+    Assignment {
+        owner: Some(Owner {
+            server: ServerId(2),
+            epoch: Epoch(epoch),
+        }),
+        ..Assignment::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_epoch_that_was_drawn_ahead_is_given_out_once_and_only_to_tablets_of_older_ones() {
+    let world = World::new().await;
+    let leader = world.elect(&world.follow(1).await).await;
+    let drawn = async || {
+        leader.draw_ahead().await;
+        (*leader.drawn.lock()).expect("it is drawn")
+    };
+    let first = drawn().await;
+    assert_eq!(drawn().await, first, "one is enough");
+    let older = owned(first.0 - 1);
+    assert_eq!(leader.take_drawn([&older, &older].into_iter()), Some(first));
+    assert_eq!(leader.take_drawn([&older].into_iter()), None, "it is given out");
+    let later = drawn().await;
+    assert!(later > first);
+    // It got another owner meanwhile, or has none.
+    for other in [owned(later.0), owned(later.0 + 1), Assignment::default()] {
+        let drawn = drawn().await;
+        assert_eq!(leader.take_drawn([&older, &other].into_iter()), None);
+        assert_eq!(
+            leader.take_drawn([&older].into_iter()),
+            None,
+            "{drawn} is not given out later"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_epoch_is_drawn_while_a_log_is_sealed() {
+    let world = World::new().await;
+    let leader = world.elect(&world.follow(1).await).await;
+    world
+        .put(records::key(LOGS, ServerId(2)), records::encode(&LogRecord::default()))
+        .await;
+    world.note_member(2).await;
+    world.env.sleep(Duration::from_secs(1)).await;
+    leader.seal(ServerId(2), false).await.expect("sealed");
+    assert!(leader.drawn.lock().is_some());
+}
