@@ -298,7 +298,18 @@ impl Record {
 
 /// The path of a segment.
 pub fn segment_path(stream: u32, number: u64) -> String {
-    format!("log/{stream:04x}/{number:016x}.log")
+    format!("{}{number:016x}.log", stream_directory(stream))
+}
+
+/// The directory of a stream's segments.
+pub fn stream_directory(stream: u32) -> String {
+    format!("log/{stream:04x}/")
+}
+
+/// The stream of a directory directly below `log/`, by its name.
+pub fn parse_stream_name(name: &str) -> Option<u32> {
+    let stream = u32::from_str_radix(name, 16).ok()?;
+    (stream_directory(stream).strip_prefix("log/")?.strip_suffix('/')? == name).then_some(stream)
 }
 
 /// The stream and number of a segment's path. Only a path that [`segment_path`] makes has them: no capital digits, no signs.
@@ -364,6 +375,10 @@ mod tests {
 
     #[test]
     fn paths_have_one_spelling() {
+        assert_eq!(parse_stream_name("b2af"), Some(0xb2af));
+        for other in ["B2af", "0b2af", "b2", "+b2a", ""] {
+            assert_eq!(parse_stream_name(other), None, "{other}");
+        }
         let path = segment_path(0xb2af, 0xab);
         assert_eq!(parse_segment_path(&path), Some((0xb2af, 0xab)));
         for other in [

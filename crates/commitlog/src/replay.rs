@@ -69,7 +69,7 @@ pub async fn replay_through<E: From<LogError>>(
     last: u64,
     mut visit: impl FnMut(Record) -> Result<(), E>,
 ) -> Result<ReplayReport, E> {
-    let segments = open_wanted(storage, &|_, number| number <= last, 0).await?;
+    let segments = open_wanted(storage, ("log/", &|_, number| number <= last), 0).await?;
     replay_opened(segments, |_, record| visit(record)).await
 }
 
@@ -83,21 +83,38 @@ pub struct OpenedLog {
 }
 
 impl OpenedLog {
-    /// Opens the segments of some streams.
+    /// Opens the segments of some streams. Others are not even listed, where the storage can tell which there are without that.
     pub async fn open(storage: &dyn Storage, wanted: BTreeSet<u32>) -> Result<OpenedLog, LogError> {
-        let found = Mutex::new(BTreeSet::new());
-        let wants = |stream: u32, _: u64| {
-            found.lock().insert(stream);
-            wanted.contains(&stream)
+        let (found, segments) = match storage.directories("log/").await? {
+            Some(names) => {
+                let found: BTreeSet<u32> = names
+                    .iter()
+                    .filter_map(|name| format::parse_stream_name(name))
+                    .collect();
+                let opening = wanted.intersection(&found).map(|stream| async move {
+                    let wants = |of: u32, _: u64| of == *stream;
+                    open_wanted(storage, (&format::stream_directory(*stream), &wants), 0).await
+                });
+                let segments = futures::future::try_join_all(opening).await?;
+                (found, segments.into_iter().flatten().collect::<Vec<Opened>>())
+            }
+            None => {
+                let found = Mutex::new(BTreeSet::new());
+                let wants = |stream: u32, _: u64| {
+                    found.lock().insert(stream);
+                    wanted.contains(&stream)
+                };
+                let segments = open_wanted(storage, ("log/", &wants), 0).await?;
+                (found.into_inner(), segments)
+            }
         };
-        let segments = open_wanted(storage, &wants, 0).await?;
         assert!(
             segments.iter().all(|segment| wanted.contains(&segment.stream)),
             "only streams that are wanted are opened"
         );
         Ok(OpenedLog {
             segments,
-            found: found.into_inner(),
+            found,
             wanted,
         })
     }
@@ -258,15 +275,15 @@ impl Opened {
     }
 }
 
-/// Opens the segments that are wanted, by stream and number, and reads their headers with some bytes behind these. Nobody appends to them.
+/// Opens the segments below a prefix that are wanted, by stream and number, and reads their headers with some bytes behind these. Nobody appends to them.
 async fn open_wanted(
     storage: &dyn Storage,
-    wants: &(dyn Fn(u32, u64) -> bool + Sync),
+    (prefix, wants): (&str, &(dyn Fn(u32, u64) -> bool + Sync)),
     more: usize,
 ) -> Result<Vec<Opened>, LogError> {
     let is_wanted = |path: &str| format::parse_segment_path(path).is_some_and(|(stream, number)| wants(stream, number));
-    let Some(files) = storage.open_listed("log/", &is_wanted).await? else {
-        let mut files = storage.list("log/").await?;
+    let Some(files) = storage.open_listed(prefix, &is_wanted).await? else {
+        let mut files = storage.list(prefix).await?;
         files.retain(|file| is_wanted(&file.path));
         return open_all(storage, files, more).await;
     };

@@ -290,6 +290,13 @@ impl Storage for ObjectStorage {
         Ok(files)
     }
 
+    async fn directories(&self, path: &str) -> Result<Option<Vec<String>>> {
+        self.shared.fence.check(path)?;
+        let directory = path.strip_suffix('/').unwrap_or(path);
+        check_path(directory)?;
+        self.shared.store.directories(directory).await.map(Some)
+    }
+
     /// A file that grows is a listing of its objects.
     async fn open_listed(
         &self,

@@ -178,6 +178,11 @@ impl Store {
         self.env.planted(PlantedBug::SkipSeal) && self.env.random_below(2) == 0
     }
 
+    /// Whether that bug is planted.
+    pub(crate) fn may_skip_seals(&self) -> bool {
+        self.env.planted(PlantedBug::SkipSeal)
+    }
+
     /// A planted bug: whether the check of the owner is left out.
     pub(crate) fn skips_verify(&self) -> bool {
         self.env.planted(PlantedBug::SkipVerify)
@@ -475,6 +480,21 @@ impl Store {
         let mut found = found.map_err(|fault| fault.on(prefix, "list"))?;
         found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         Ok(found)
+    }
+
+    /// The names of the directories directly below one: those of which there is an object at any depth.
+    pub(crate) async fn directories(&self, directory: &str) -> Result<Vec<String>> {
+        let location = self.location(directory)?;
+        let request = || self.client.list_with_delimiter(Some(&location));
+        let found = self.repeat(&self.counters.lists, 0, request).await;
+        let found = found.map_err(|fault| fault.on(directory, "list"))?.common_prefixes;
+        let names = found.iter().filter_map(|found| {
+            let name = self.key(found)?.strip_prefix(directory)?;
+            name.strip_prefix('/').map(str::to_owned)
+        });
+        let mut names: Vec<String> = names.collect();
+        names.sort_unstable();
+        Ok(names)
     }
 
     /// Some key of the prefix.

@@ -872,6 +872,24 @@ async fn the_listing_that_confirms_the_seals_opens_the_files() {
     assert_eq!(opened.len(), 20);
 }
 
+#[tokio::test(start_paused = true)]
+async fn directories_are_told_without_a_listing_of_their_files() {
+    let (env, client) = (env(24), Arc::new(InMemory::new()));
+    let storage = open(client.clone(), "p", &env).await;
+    assert_eq!(storage.directories("log/").await.expect("list"), Some(Vec::new()));
+    for name in ["log/0001/1.log", "log/0000/2.log", "log/0000/3.log", "other/1"] {
+        let mut file = storage.create(name).await.expect("create");
+        write(&mut file, "x").await.expect("append");
+    }
+    let lists = storage.metrics().lists.get();
+    let names = storage.directories("log/").await.expect("list").expect("names");
+    assert_eq!(
+        (names, storage.metrics().lists.get() - lists),
+        (vec!["0000".to_owned(), "0001".to_owned()], 1)
+    );
+    storage.directories("log/../").await.expect_err("no path");
+}
+
 /// One owner: appends to log files that it creates, one after the other, until it is replaced. Every later owner sees
 /// the data that it reports as written.
 async fn write_until_fenced(

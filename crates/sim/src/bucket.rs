@@ -296,11 +296,10 @@ impl ObjectStore for Bucket {
         pages.try_flatten().boxed()
     }
 
-    async fn list_with_delimiter(&self, _: Option<&Path>) -> Result<ListResult> {
-        Err(Error::NotImplemented {
-            operation: "list_with_delimiter".to_owned(),
-            implementer: self.to_string(),
-        })
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        let (objects, prefix) = (Arc::clone(&self.objects), prefix.cloned());
+        self.request(async move { objects.store.list_with_delimiter(prefix.as_ref()).await })
+            .await
     }
 
     async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {

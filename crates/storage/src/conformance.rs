@@ -244,6 +244,9 @@ async fn a_listing_opens_what_it_shows(storage: &Arc<dyn Storage>) {
     write(storage, "log/0001/3.log", b"third").await;
     write(storage, "log/0001/4.log", b"").await;
     storage.delete("log/0000/2.log").await.expect("delete");
+    if let Some(names) = storage.directories("log/").await.expect("list") {
+        assert_eq!(names, ["0000", "0001"]);
+    }
     for wanted in ["log/", "log/0001/", "log/0000/2"] {
         let opened = storage.open_listed("log/", &|path| path.starts_with(wanted)).await;
         let Some(opened) = opened.expect("open") else {

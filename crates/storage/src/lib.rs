@@ -197,6 +197,13 @@ pub trait Storage: Send + Sync + 'static {
     /// All files whose path begins with `prefix` (a byte prefix), sorted by path.
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>>;
 
+    /// The names of the directories directly below a path that ends with a slash, sorted. A deleted file may leave its directory behind.
+    /// `None` where that takes as long as to list the files.
+    async fn directories(&self, path: &str) -> Result<Option<Vec<String>>> {
+        let _ = path;
+        Ok(None)
+    }
+
     /// Opens the wanted files whose path begins with `prefix`, sorted by path. `None` where that takes as many requests as to list
     /// them and to open each. No file may be appended to meanwhile.
     async fn open_listed(

@@ -12,7 +12,7 @@ use stele_storage::Storage;
 /// The bytes of the log if no segment depends on the one before it; `None` if one may. Reads the headers of segments and of
 /// their first groups, in one read for both: rows wait for it after a failure.
 pub async fn independent_bytes(storage: &dyn Storage) -> Result<Option<u64>, LogError> {
-    let segments = open_wanted(storage, &|_, _| true, GROUP_HEADER_BYTES).await?;
+    let segments = open_wanted(storage, ("log/", &|_, _| true), GROUP_HEADER_BYTES).await?;
     debug_assert!(
         segments.iter().all(|segment| segment.number > 0),
         "segments are numbered from 1"
