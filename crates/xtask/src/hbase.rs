@@ -17,6 +17,7 @@
 //! * `--conformance`: HBase's own test classes ([`conformance`]).
 //! * `--bulk-load`: HBase's tool loads files into Stele and a real HBase, and both must have the same cells ([`bulk_load`]).
 //! * `--migration`: a table of a real HBase is migrated to Stele while users write to it ([`migration`]).
+//! * `--random`: random operations on tables of Stele and of a real HBase, which must observe the same ([`random`]).
 
 mod bulk_load;
 mod conformance;
@@ -28,6 +29,7 @@ mod halves;
 mod latency;
 mod measure;
 mod migration;
+mod random;
 mod reasons;
 pub mod tools;
 mod transcript;
@@ -89,6 +91,12 @@ pub struct Arguments {
     /// Times gets through one connection instead, alone and while the same connection scans a table.
     #[arg(long, conflicts_with_all = ["record", "tools", "gateways", "semantics", "replication", "migration", "halves"])]
     latency: bool,
+    /// Applies random operations of this many seeds to the server and to the HBase of `cargo xtask rival`, which is started.
+    #[arg(long, value_name = "SEEDS", conflicts_with_all = ["record", "tools", "gateways", "semantics", "replication", "migration", "halves"])]
+    random: Option<u32>,
+    /// The first seed of `--random`.
+    #[arg(long, value_name = "SEED", default_value_t = 1, requires = "random")]
+    seed: u64,
     /// Rows of the table that is migrated, written by halves, or scanned for `--latency`.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     rows: u32,
@@ -216,6 +224,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         halves::run(&target, arguments.rows)?
     } else if arguments.latency {
         latency::run(&target.address, arguments.rows)?
+    } else if let Some(seeds) = arguments.random {
+        random::run(&Target::hbase(&arguments.settings)?, &target, seeds, arguments.seed)?
     } else if arguments.replication {
         replication(&Target::hbase(&arguments.settings)?, &target)?
     } else if arguments.migration {

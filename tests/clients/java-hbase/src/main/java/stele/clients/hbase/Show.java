@@ -122,6 +122,18 @@ final class Show {
     return name;
   }
 
+  /** The class of the exception that the server or the client made, also below those that count attempts. */
+  static String kind(Throwable thrown) {
+    Throwable inner = unwrapped(thrown);
+    if (inner instanceof RetriesExhaustedWithDetailsException details && details.getNumExceptions() > 0) {
+      return kind(details.getCause(0));
+    } else if (inner instanceof RemoteWithExtrasException remote) {
+      return remote.getClassName().replaceAll("^.*[.$]", "");
+    }
+    boolean counts = inner instanceof RetriesExhaustedException && inner.getCause() != null;
+    return counts ? kind(inner.getCause()) : inner.getClass().getSimpleName();
+  }
+
   /** The first line of the message, without class names before it. */
   static String message(Throwable thrown) {
     Throwable inner = unwrapped(thrown);
