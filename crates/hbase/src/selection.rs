@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use stele_filter::Filter;
-use stele_types::{Cell, CellKind, FamilyId, GcRule, KeepDeleted, TableSchema, Timestamp, limits};
+use stele_types::{Cell, CellKind, DeleteRule, FamilyId, GcRule, KeepDeleted, TableSchema, Timestamp, limits};
 use stele_wire::exception;
 use stele_wire::messages::{Column, FamilyTimeRange, TimeRange};
 
@@ -275,13 +275,22 @@ impl Selection {
         }
         cells.retain(|cell| self.has_column(cell) && self.has_time(cell));
         if self.is_filtered {
+            self.count_before_filter(schema, cells);
             return;
         }
         if self.counts_versions_late() {
-            keep_newest(cells, self.versions);
+            keep_newest(cells, self.versions, |_| true);
         }
         if self.store_limit.is_some() || self.store_offset > 0 {
             self.cut_families(cells);
+        }
+    }
+
+    /// In families whose deletes act by sequence, HBase counts the versions of the scan before its filter sees them.
+    fn count_before_filter(&self, schema: &TableSchema, cells: &mut Vec<Cell>) {
+        let is_by_sequence = |family| schema.delete_rule_of(family) == DeleteRule::BySequence;
+        if self.versions > 0 && !self.raw {
+            keep_newest(cells, self.versions, is_by_sequence);
         }
     }
 
@@ -392,12 +401,15 @@ fn is_same_entry(a: &Cell, b: &Cell) -> bool {
     key(a) == key(b) && (!a.kind.has_qualifier() || a.qualifier == b.qualifier)
 }
 
-/// Keeps the newest versions of each column, and the tombstones up to the last of them. Tombstones do not count. HBase goes on to
+/// Keeps the newest versions of each column of these families, and the tombstones up to the last of them. Tombstones do not count. HBase goes on to
 /// the next column at the first version too many, so older tombstones are left out, too.
-fn keep_newest(cells: &mut Vec<Cell>, versions: u32) {
+fn keep_newest(cells: &mut Vec<Cell>, versions: u32, is_counted: impl Fn(FamilyId) -> bool) {
     let mut last: Option<(FamilyId, Bytes)> = None;
     let mut seen = 0;
     cells.retain(|cell| {
+        if !is_counted(cell.family) {
+            return true;
+        }
         let qualifier = match cell.kind.has_qualifier() {
             true => cell.qualifier.clone(),
             false => Bytes::new(),

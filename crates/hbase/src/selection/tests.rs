@@ -220,3 +220,30 @@ fn a_raw_scan_leaves_out_tombstones_behind_its_versions() {
     assert_eq!(kept(1), "9 5 a5 b9 b5 b4 c2 c1");
     assert_eq!(kept(2), "9 5 3 2 a5 a3 a2 b9 b5 b4 b3 b2 c2 c1");
 }
+
+/// Other families offer a filter all versions that their table keeps.
+#[test]
+fn a_filter_sees_the_versions_of_the_read_where_deletes_act_by_sequence() {
+    let mut schema = TableSchema::clone(&with_families(2, KeepDeleted::No));
+    for (family, rule) in [(1, DeleteRule::ByTimestamp), (2, DeleteRule::BySequence)] {
+        if let Some(family) = schema.families.get_mut(&FamilyId(family)) {
+            family.deletes.rule = Some(rule);
+        }
+    }
+    let offered = |versions| {
+        let wanted = Wanted {
+            versions: Some(versions),
+            ..Wanted::whole_row()
+        };
+        let mut selection = Selection::new(&schema, &wanted).expect("of all columns");
+        selection.is_filtered = true;
+        let of = |family, time| Cell::put(FamilyId(family), "q".into(), Timestamp(time), Bytes::new());
+        let mut cells = vec![of(1, 5), of(1, 4), of(1, 3), of(2, 5), of(2, 4), of(2, 3)];
+        selection.apply(&schema, &mut cells);
+        let of_family = |family| cells.iter().filter(|cell| cell.family == FamilyId(family)).count();
+        [of_family(1), of_family(2)]
+    };
+    assert_eq!(offered(1), [3, 1]);
+    assert_eq!(offered(2), [3, 2]);
+    assert_eq!(offered(i32::MAX as u32), [3, 3]);
+}
