@@ -203,7 +203,7 @@ async fn atomic(
     let returned = returned_columns(&changes);
     // The client repeats the batch as a whole, with the same nonces.
     let token = changes.iter().find_map(|change| change.token.clone());
-    let steps = mutations::atomic(changes.into_iter().map(|change| change.steps));
+    let steps = mutations::atomic(schema, changes.into_iter().map(|change| change.steps));
     let outcome = operate(shared, schema, row.clone(), condition, steps, durability, token).await?;
     let mut by_column = HashMap::new();
     for cell in &outcome.written {
@@ -422,7 +422,7 @@ impl Part<'_> {
     async fn write_reading(&mut self, row: Bytes, changes: Vec<RowChange>) -> Outcome<()> {
         let durability = strongest(&changes, &self.schema);
         let token = changes.iter().find_map(|change| change.token.clone());
-        let steps = mutations::atomic(changes.into_iter().map(|change| change.steps));
+        let steps = mutations::atomic(&self.schema, changes.into_iter().map(|change| change.steps));
         let written = operate(self.shared, &self.schema, row, None, steps, durability, token).await;
         written.map(drop)
     }

@@ -10,7 +10,9 @@ use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use stele_client::{RmwOperation, RmwRule, Step};
 use stele_memory::Reservation;
-use stele_types::{Durability, FamilyId, Mutation, RequestToken, TableSchema, Timestamp, ValueType, lifetime, limits};
+use stele_types::{
+    DeleteRule, Durability, FamilyId, Mutation, RequestToken, TableSchema, Timestamp, ValueType, lifetime, limits,
+};
 use stele_wire::cell::{Cell, CellReader, CellType, LATEST, ROW_BYTES_MAX};
 use stele_wire::messages::{self, DeleteType, MutationProto, MutationType, NameBytesPair};
 
@@ -419,7 +421,7 @@ fn check_lengths(parts: &[Part], lifetime_ms: Option<i64>) -> Outcome<()> {
 
 /// The steps of mutations that make one atomic change of a row. Each sees the row as it was before: where several delete the newest
 /// version of a column, that is the same version. One that deletes it twice deletes two.
-pub(crate) fn atomic(mutations: impl IntoIterator<Item = Vec<Step>>) -> Vec<Step> {
+pub(crate) fn atomic(schema: &TableSchema, mutations: impl IntoIterator<Item = Vec<Step>>) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut deleted: HashMap<(FamilyId, Bytes), usize> = HashMap::new();
     for mutation in mutations {
@@ -437,7 +439,24 @@ pub(crate) fn atomic(mutations: impl IntoIterator<Item = Vec<Step>>) -> Vec<Step
             is_new
         }));
     }
+    // Stable: otherwise the order of the mutations counts.
+    steps.sort_by_key(|step| hides_its_change(schema, step));
     last_rules(steps)
+}
+
+/// Whether a step is a delete that also hides the writes of its own change, whatever their order. In HBase all of them have one
+/// sequence number, so that is so in families whose deletes act by sequence. A table of the Bigtable API keeps the order.
+fn hides_its_change(schema: &TableSchema, step: &Step) -> bool {
+    let family = match step {
+        Step::Mutate(mutation) | Step::MutateNow(mutation) => match mutation {
+            Mutation::Put { .. } | Mutation::ExpiringPut { .. } | Mutation::Merge { .. } => None,
+            delete => delete.family(),
+        },
+        Step::DeleteNewest { family, .. } => Some(*family),
+        Step::Modify(_) => None,
+    };
+    let family = family.and_then(|family| schema.families.get(&family));
+    family.is_some_and(|family| family.deletes.rule == Some(DeleteRule::BySequence))
 }
 
 /// The steps of one atomic change, as HBase applies them: each increment or append of a column sees the column as it was before, so

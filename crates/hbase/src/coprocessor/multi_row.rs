@@ -123,7 +123,7 @@ async fn operate(
         conditions,
         rows: rows
             .into_iter()
-            .map(|(row, changes)| (row, mutations::atomic(changes)))
+            .map(|(row, changes)| (row, mutations::atomic(schema, changes)))
             .collect(),
         durability,
     };

@@ -1,6 +1,6 @@
 //! Mutations through the front end, over a table in memory.
 
-use super::{Converter, FamilySearch};
+use super::{Converter, FamilySearch, atomic};
 use crate::pace::Pace;
 use crate::test_service::{Client, Model, count_turns, failure};
 use bytes::{Bytes, BytesMut};
@@ -9,7 +9,7 @@ use stele_client::Step;
 use stele_env::tokio_env::TokioRuntime;
 use stele_memory::Pool;
 use stele_types::schema::Family;
-use stele_types::{FamilyId, Mutation, TimeUnit, Timestamp};
+use stele_types::{DeleteRule, FamilyId, Mutation, TimeUnit, Timestamp};
 use stele_wire::cell::{Cell, CellReader, CellRef, CellType};
 use stele_wire::messages::{
     Action, ColumnValue, DeleteType, MultiRequest, MutateRequest, MutationProto, MutationType, QualifierValue,
@@ -69,6 +69,43 @@ async fn deletes_of_a_newest_version_count_in_each_mutation_anew() {
             other => unreachable!("another step: {other:?}"),
         });
         assert_eq!(columns.collect::<String>(), deleted, "{mutations:?}");
+    }
+}
+
+/// In HBase the writes of one change have one sequence number, and a delete hides its own.
+#[test]
+fn a_delete_by_sequence_hides_the_puts_of_its_change_in_either_order() {
+    let mut schema = stele_types::TableSchema::clone(&Model::new(&[""]).schema);
+    let (qualifier, timestamp) = (Bytes::from_static(b"q"), Timestamp(5));
+    let family = FamilyId(1);
+    let put = Step::Mutate(Mutation::Put {
+        family,
+        qualifier: qualifier.clone(),
+        timestamp,
+        value: Bytes::new(),
+    });
+    let deletes = [
+        Step::MutateNow(Mutation::DeleteFamily {
+            family,
+            up_to: timestamp,
+        }),
+        Step::DeleteNewest { family, qualifier },
+    ];
+    for rule in [None, Some(DeleteRule::ByTimestamp), Some(DeleteRule::BySequence)] {
+        if let Some(family) = schema.families.get_mut(&family) {
+            family.deletes.rule = rule;
+        }
+        for delete in &deletes {
+            let steps = atomic(&schema, [vec![delete.clone()], vec![put.clone()]]);
+            let is_put_first = matches!(steps[..], [Step::Mutate(Mutation::Put { .. }), _]);
+            assert_eq!(
+                is_put_first,
+                rule == Some(DeleteRule::BySequence),
+                "{rule:?} {delete:?}"
+            );
+            let steps = atomic(&schema, [vec![put.clone()], vec![delete.clone()]]);
+            assert!(matches!(steps[..], [Step::Mutate(Mutation::Put { .. }), _]));
+        }
     }
 }
 
