@@ -1,4 +1,4 @@
-//! Failed attempts to open and to close tablets: pauses between them, and servers that are unable to open them.
+//! Failed attempts to open and to close tablets: pauses, and servers that are unable.
 //!
 //! The owner of a tablet is asked again after a pause that doubles. The pause stays short after an error that may pass: storage that
 //! was away comes back for all tablets at one moment, and rows wait for them. Another error meets the same tablet for hours: say that of a

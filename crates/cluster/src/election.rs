@@ -19,7 +19,7 @@ use stele_types::ServerId;
 const PROBE_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Probes of a leader that answers until its record is read again: another may lead by then, while the process of the former one goes
-/// on. Three seconds: the coordinator is asked rarely, and the death of the other one is found long before its session ends.
+/// on. Three seconds, if no connection is lost: the coordinator is asked rarely, and the death of the other one is found long before its session ends.
 const PROBES_PER_READING: u32 = 10;
 
 /// The value of the record of a leader.

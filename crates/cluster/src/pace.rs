@@ -3,7 +3,7 @@
 //! A check comes at a steady interval, and soon after a connection to a server was lost: its process may be gone, and rows wait. Not in the
 //! same moment, since a process that ends closes its connections and its port one after the other. A port that is not closed yet answers
 //! nothing, so the next checks come soon, too. The pauses double until they are as long as usual. Until then further losses change nothing: a
-//! server that drops every connection causes no more than about three times as many checks.
+//! server that drops every connection causes up to four times as many checks.
 
 use std::pin::pin;
 use std::time::Duration;

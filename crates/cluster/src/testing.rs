@@ -71,7 +71,9 @@ impl Process {
 
 /// Connections by their addresses, each with whether it holds back its bytes.
 #[derive(Clone, Default)]
-pub(crate) struct Wires(Arc<Mutex<Vec<(String, watch::Sender<bool>)>>>);
+pub(crate) struct Wires(Arc<Mutex<Vec<Wire>>>);
+
+type Wire = (String, watch::Sender<bool>);
 
 impl Wires {
     /// Holds back the bytes of all connections to an address that there are, as a network does that loses packets. Later connections pass.

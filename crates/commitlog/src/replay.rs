@@ -45,7 +45,7 @@ pub struct ReplayReport {
     pub last_micros: i64,
 }
 
-/// Segments opened concurrently.
+/// Segments of one listing that are opened concurrently.
 const OPENED_CONCURRENTLY: usize = 32;
 /// Segments whose first bytes are fetched concurrently, in advance: at most 32 MiB, before there is anything else in memory.
 const READ_CONCURRENTLY: usize = 8;

@@ -444,7 +444,7 @@ pub(crate) fn atomic(schema: &TableSchema, mutations: impl IntoIterator<Item = V
     last_rules(steps)
 }
 
-/// Whether a step is a delete that also hides the writes of its own change, whatever their order. In HBase all of them have one
+/// Whether a step is a delete that also hides the writes of its own change, in any order. In HBase all of them have one
 /// sequence number, so that is so in families whose deletes act by sequence. A table of the Bigtable API keeps the order.
 fn hides_its_change(schema: &TableSchema, step: &Step) -> bool {
     let family = match step {

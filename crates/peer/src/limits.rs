@@ -52,7 +52,7 @@ pub(crate) const QUIET_AFTER: Duration = Duration::from_secs(3);
 /// A caller gives up a connection on which it has heard nothing for this time. Its calls may be made again on another one then.
 pub(crate) const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
-/// An owner ends a connection on which nothing arrived for this time: some pings. What arrives later is not begun.
+/// An owner ends a connection on which nothing arrived for this time: some pings. Requests that arrive later are not begun.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(6);
 
 /// A caller that has sent nothing for this time stood still. It sends requests when the owner has answered a ping: the owner may have heard

@@ -183,8 +183,9 @@ impl Assignments {
                 Err(error) => outcomes[wanted.place] = Err(error),
             }
         }
-        let mut opened = self.follow_and_serve(free).await;
-        let (has_replayed, with_logs) = self.replay_and_serve(needing, opening).await;
+        // Together: the opening of the logs may hold a lock, say of fresh credentials, for which a request of the free tablets waits.
+        let (mut opened, (has_replayed, with_logs)) =
+            futures::join!(self.follow_and_serve(free), self.replay_and_serve(needing, opening));
         opened.extend(with_logs);
         for (place, outcome) in opened {
             outcomes[place] = outcome;

@@ -210,8 +210,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Connection<T> {
         }
     }
 
-    /// Fails after a silence. The caller may have given the connection up meanwhile, and have made its calls again: what arrives only now
-    /// is not carried out.
+    /// Fails after a silence. The caller may have given the connection up meanwhile, and have made its calls again: requests that arrive
+    /// only now are not carried out.
     fn expect_heard(&self) -> Result<Duration, ConnectionError> {
         let now = self.shared.env.now();
         match now.saturating_sub(self.life.heard) >= SILENCE_MAX {

@@ -1,4 +1,4 @@
-//! Writes of a restore that are carried out without an answer, as when the owner of a tablet fails.
+//! Writes of a restore that are carried out without an answer.
 
 use super::*;
 use crate::{Archives, Backups, DataRoot, Places};
