@@ -9,7 +9,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.hadoop.hbase.TableName;
 import org.apache.hadoop.hbase.client.Connection;
 
-/** Applies sequences to a table of each of two servers, and compares what they observe. */
+/** Applies sequences to a table of each of two servers, and compares the observations. */
 final class Comparison {
   /** A step at which the servers differ. */
   record Difference(int position, Step step, String expected, String found) {

@@ -45,16 +45,13 @@ public final class Differential {
     int differing = 0;
     try (Connection hbase = connect(arguments[0]); Connection stele = connect(arguments[1])) {
       Differential differential = new Differential(new Comparison(hbase, stele, pool));
-      List<Future<String>> reports = new ArrayList<>();
+      List<Future<Boolean>> equal = new ArrayList<>();
       for (long seed = first; seed < first + seeds; seed++) {
         long one = seed;
-        reports.add(runs.submit(() -> differential.report(one)));
+        equal.add(runs.submit(() -> differential.isEqual(one)));
       }
-      for (Future<String> report : reports) {
-        String text = report.get();
-        differing += text.isEmpty() ? 0 : 1;
-        System.out.print(text);
-        System.out.flush();
+      for (Future<Boolean> seed : equal) {
+        differing += seed.get() ? 0 : 1;
       }
       // The last tables are dropped meanwhile.
       pool.shutdown();
@@ -70,13 +67,18 @@ public final class Differential {
     return ConnectionFactory.createConnection(configuration);
   }
 
-  /** The differences of a seed; empty if there are none. */
-  private String report(long seed) {
+  /** Prints the differences of a seed; whether there are none. */
+  private boolean isEqual(long seed) {
+    String text;
     try {
-      return differences(seed);
+      text = differences(seed);
     } catch (Exception error) {
-      return "seed " + seed + ": " + error + "\n";
+      text = "seed " + seed + ": " + error + "\n";
     }
+    // One call, so that those of another seed do not come between.
+    System.out.print(text);
+    System.out.flush();
+    return text.isEmpty();
   }
 
   private String differences(long seed) throws Exception {

@@ -16,7 +16,7 @@ final class Drawn<T> {
 
   private final String head;
   private final List<Drawn<?>> parts;
-  /** So many of the first parts cannot be left out, and so many must be left. */
+  /** The number of first parts that cannot be left out. */
   private final int required;
   /** Whether a part can stand in place of the whole. */
   private final boolean isReplaceable;

@@ -107,7 +107,7 @@ final class DrawnReads {
     if (isFiltered) {
       settings.add(filtered(Scan::setFilter));
     }
-    addLimits(settings, reversed);
+    addLimits(settings, raw, reversed);
     if (raw) {
       settings.add(this.<Scan>set("raw", scan -> scan.setRaw(true)));
     }
@@ -165,7 +165,7 @@ final class DrawnReads {
     }
   }
 
-  private void addLimits(List<Drawn<?>> settings, boolean reversed) {
+  private void addLimits(List<Drawn<?>> settings, boolean raw, boolean reversed) {
     if (draw.chance(0.5)) {
       int caching = draw.between(1, 3);
       settings.add(this.<Scan>set("caching " + caching, scan -> scan.setCaching(caching)));
@@ -174,7 +174,8 @@ final class DrawnReads {
       int size = draw.one(List.of(1, 60, 200));
       settings.add(this.<Scan>set("size " + size, scan -> scan.setMaxResultSize(size)));
     }
-    if (draw.chance(0.15)) {
+    // A marker that is left out of the observation would be one of the cells of a batch.
+    if (!raw && draw.chance(0.15)) {
       int batch = draw.between(1, 3);
       settings.add(this.<Scan>set("batch " + batch, scan -> scan.setBatch(batch)));
     }
@@ -287,7 +288,7 @@ final class DrawnReads {
       for (Result result = scanner.next(); result != null && lines.size() < RESULTS_MAX; result = scanner.next()) {
         if (joins && last != null && Arrays.equals(last, result.getRow())) {
           lines.set(lines.size() - 1, lines.get(lines.size() - 1) + ", " + cells(result));
-        } else {
+        } else if (result.isEmpty() || !cells(result).isEmpty()) {
           lines.add(shown(result));
         }
         last = result.getRow();

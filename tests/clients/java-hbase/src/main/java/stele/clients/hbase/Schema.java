@@ -73,7 +73,7 @@ record Schema(Files files, boolean isTight, List<ColumnFamilyDescriptor> familie
     builder.setMaxVersions(versions).setNewVersionBehavior(bySequence);
     text.append(", ").append(family).append(" {VERSIONS ").append(versions);
     text.append(bySequence ? ", NEW_VERSION_BEHAVIOR" : "");
-    // HBase's major compaction counts deleted cells as versions, and so changes what is read; see docs/hbase.md.
+    // HBase's major compaction counts deleted cells as versions, and so changes later reads; see docs/hbase.md.
     if (files != Files.MAJOR && draw.chance(0.5)) {
       KeepDeletedCells keep = draw.one(List.of(KeepDeletedCells.values()));
       builder.setKeepDeletedCells(keep);
