@@ -200,7 +200,7 @@ async fn atomic(
         };
     }
     let durability = strongest(&changes, schema);
-    let returned = returned_columns(&changes);
+    let returned = returned_columns(schema, &changes);
     // The client repeats the batch as a whole, with the same nonces.
     let token = changes.iter().find_map(|change| change.token.clone());
     let steps = mutations::atomic(schema, changes.into_iter().map(|change| change.steps));
@@ -267,16 +267,21 @@ fn strongest(changes: &[RowChange], schema: &TableSchema) -> Option<Durability> 
     wishes.into_iter().map(known).max()
 }
 
-/// The columns of increments and appends whose results the client wants, in the order of the batch.
-fn returned_columns(changes: &[RowChange]) -> Vec<(FamilyId, Bytes)> {
+/// The columns of increments and appends whose results the client wants, in the order of the batch. Those of one change are sorted, as in
+/// HBase: clients look a column up by binary search.
+fn returned_columns(schema: &TableSchema, changes: &[RowChange]) -> Vec<(FamilyId, Bytes)> {
     let wanted = changes.iter().filter(|change| change.returns);
+    let name = |family: FamilyId| schema.families.get(&family).map(|family| &family.name);
     let column = |step: &Step| match step {
         Step::Modify(rule) => Some((rule.family, rule.qualifier.clone())),
         _ => None,
     };
-    wanted
-        .flat_map(|change| change.steps.iter().filter_map(column))
-        .collect()
+    let sorted = wanted.map(|change| {
+        let mut columns: Vec<(FamilyId, Bytes)> = change.steps.iter().filter_map(column).collect();
+        columns.sort_by(|a, b| (name(a.0), &a.1).cmp(&(name(b.0), &b.1)));
+        columns
+    });
+    sorted.flatten().collect()
 }
 
 /// The independent actions of one region.

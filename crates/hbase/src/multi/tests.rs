@@ -1,13 +1,14 @@
 //! Batches over a table in memory.
 
+use crate::mutations::RowChange;
 use crate::test_service::{Client, Model, count_turns, failure, message};
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use std::sync::Arc;
-use stele_client::Step;
+use stele_client::{RmwOperation, RmwRule, Step};
 use stele_memory::{Part, Pool};
 use stele_types::schema::Family;
-use stele_types::{FamilyId, Mutation, limits};
+use stele_types::{Deletes, FamilyId, GroupId, Mutation, TableId, TableName, TableSchema, ValueType, limits};
 use stele_wire::cell::{CellRef, CellType};
 use stele_wire::exception;
 use stele_wire::messages::{
@@ -420,4 +421,42 @@ async fn two_deletes_of_a_newest_version_in_one_batch_delete_the_same_version() 
     assert_eq!(model.mutations.lock().len(), 1);
     // The put into the column of a delete is no version that the delete could mean.
     assert_eq!(*model.written.lock(), ["operation r", "operation s", "mutation r"]);
+}
+
+/// Clients look a column up by binary search. Numbers of families have the order in which they were made.
+#[test]
+fn results_of_one_change_are_sorted_by_column() {
+    let mut schema = TableSchema::new(TableId(1), TableName::new("default", "t"));
+    for (id, name) in [(1, "z"), (2, "a")] {
+        let family = Family {
+            name: name.to_owned(),
+            gc_rule: None,
+            value_type: ValueType::Bytes,
+            deletes: Deletes::default(),
+            group: GroupId(0),
+            front_end_data: Vec::new(),
+        };
+        schema.families.insert(FamilyId(id), family);
+    }
+    let change = |columns: &[(u32, &'static str)]| RowChange {
+        row: "r".into(),
+        kind: MutationType::Increment,
+        steps: columns
+            .iter()
+            .map(|(family, qualifier)| {
+                let operation = RmwOperation::Increment(1);
+                Step::Modify(RmwRule::new(FamilyId(*family), (*qualifier).into(), operation))
+            })
+            .collect(),
+        returns: true,
+        durability: None,
+        token: None,
+    };
+    let changes = [change(&[(1, "y"), (1, ""), (2, "q")]), change(&[(2, "b")])];
+    let returned = super::returned_columns(&schema, &changes);
+    let returned: Vec<(u32, &[u8])> = returned
+        .iter()
+        .map(|(family, column)| (family.0, &column[..]))
+        .collect();
+    assert_eq!(returned, [(2, &b"q"[..]), (1, b""), (1, b"y"), (2, b"b")]);
 }
