@@ -39,7 +39,7 @@ async fn a_request_that_arrives_after_its_caller_has_given_up_is_not_carried_out
         again.unwrap();
         // The owner may have closed its end.
         let _ = near.write_all(&held).await;
-        serving
+        serving.abort_handle()
     };
     let first = remote.mutate(TABLET, writes("a"), None);
     let (first, serving, ended) = tokio::join!(first, network, server.serve(far, pending()));
