@@ -333,6 +333,10 @@ impl Assignments {
         }
         // Another owner had it, and it comes back.
         self.abandon(tablet, served.tablet.epoch()).await;
+        assert!(
+            !self.tablets.is_served(tablet),
+            "the former life of a tablet has ended before it comes back"
+        );
         self.check_returns(tablet, epoch)?;
         Ok(Some(turn))
     }
