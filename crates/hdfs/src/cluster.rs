@@ -484,7 +484,9 @@ impl Cluster {
                 // The NameNode checks the source first, and it still exists: no attempt of ours created this.
                 Err(Fault::AlreadyExists) => return Err(Fault::AlreadyExists.on(key, "put")),
                 Err(Fault::NotFound) if unknown => return self.was_put(key, content).await,
-                Err(Fault::NotFound) => Fault::Refused("the finished file was gone before it had its name".to_owned()),
+                Err(Fault::NotFound) => Fault::Refused(
+                    "the finished file, or again and again its directory, was gone before it had its name".to_owned(),
+                ),
                 Err(fault) => fault,
             };
             unknown |= matches!(fault, Fault::Unknown(_));
