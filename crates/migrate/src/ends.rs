@@ -83,13 +83,6 @@ fn with_token(args: &MigrateArgs, settings: Settings) -> Result<Settings> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Binary {
-        #[command(flatten)]
-        arguments: MigrateArgs,
-    }
 
     #[test]
     fn the_token_goes_to_other_servers_of_the_target_with_insecure_alone() {
@@ -98,7 +91,7 @@ mod tests {
         let of_target = |more: &[&str]| {
             let token = ["--token-file", file.path().to_str().unwrap()];
             let words = [&["migrate", "hbase://h:1"], &token[..], more].concat();
-            let args = Binary::try_parse_from(words).unwrap().arguments;
+            let args = MigrateArgs::of(words).unwrap();
             with_token(&args, settings(Dial::default()))
         };
         let near = of_target(&[]).unwrap();

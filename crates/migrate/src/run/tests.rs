@@ -1,7 +1,6 @@
 //! Whole runs between scripted servers.
 
 use super::*;
-use clap::Parser;
 use std::collections::BTreeSet;
 use std::path::Path;
 use stele_hbaseclient::testing::{self, Answer, block};
@@ -12,12 +11,6 @@ use stele_wire::messages::{
     RegionActionResult, ResultOrException, ScanRequest, ScanResponse, TableName, TableSchema, TableState,
     TableStateKind, decode,
 };
-
-#[derive(Parser)]
-struct Binary {
-    #[command(flatten)]
-    arguments: MigrateArgs,
-}
 
 /// Rows of one cell each.
 type Rows = Arc<Mutex<BTreeSet<Bytes>>>;
@@ -111,7 +104,7 @@ async fn migrate(source: &str, target: &str, state: &Path, options: &[&str]) -> 
     let source = format!("hbase://{source}");
     let state = state.to_str().unwrap();
     let all = [&["migrate", &source, "--to", target, "--state", state][..], options].concat();
-    run(Binary::try_parse_from(all).unwrap().arguments).await.unwrap()
+    run(MigrateArgs::of(all).unwrap()).await.unwrap()
 }
 
 #[tokio::test]

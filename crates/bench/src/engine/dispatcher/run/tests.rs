@@ -24,8 +24,8 @@ async fn with_silent_worker() -> Dispatcher {
     dispatcher
 }
 
-#[tokio::test]
-async fn workers_are_not_silent_while_the_dispatcher_was_suspended() {
+/// The outcome of checks that each follow a time in which the dispatcher was suspended.
+async fn judged(suspended: &[Duration]) -> Result<(), String> {
     let (run, mut dispatcher) = (Run::default(), with_silent_worker().await);
     let order = Order {
         run: &run,
@@ -35,23 +35,21 @@ async fn workers_are_not_silent_while_the_dispatcher_was_suspended() {
     let mut under_way = UnderWay::new(1, &order);
     under_way.assign(&dispatcher);
     under_way.began = Some(Instant::now());
+    for &suspended in suspended {
+        under_way.check_progress(&mut dispatcher, suspended).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn workers_are_not_silent_while_the_dispatcher_was_suspended() {
     let suspended = LATE_MAX + Duration::from_secs(1);
-    assert_eq!(under_way.check_progress(&mut dispatcher, suspended).await, Ok(()));
-    // Its message is not read yet.
-    assert_eq!(under_way.check_progress(&mut dispatcher, Duration::ZERO).await, Ok(()));
+    // At the second check its message is not read yet.
+    assert_eq!(judged(&[suspended, Duration::ZERO]).await, Ok(()));
 }
 
 #[tokio::test]
 async fn a_silent_worker_is_dead() {
-    let (run, mut dispatcher) = (Run::default(), with_silent_worker().await);
-    let order = Order {
-        run: &run,
-        target: "null://hbase",
-        written: &[],
-    };
-    let mut under_way = UnderWay::new(1, &order);
-    under_way.assign(&dispatcher);
-    under_way.began = Some(Instant::now());
-    let judged = under_way.check_progress(&mut dispatcher, Duration::ZERO).await;
+    let judged = judged(&[Duration::ZERO]).await;
     assert_eq!(judged, Err("the last worker died".to_owned()));
 }
