@@ -111,6 +111,7 @@ fn by_filter(
         },
     )?;
     selection.is_filtered = true;
+    // HBase reads all families for a condition: the default of its servers is for reads of clients.
     let shape = selection.shape(schema, false, false);
     // Refused here if it cannot be decoded. It has a state, so each test begins with a new one; nearly all operations have
     // one test, and that uses this one.

@@ -64,7 +64,8 @@ impl Lookup {
         selection.is_filtered = get.filter.is_some();
         let filter = match &get.filter {
             Some(filter) => {
-                let shape = selection.shape(&schema, false, false);
+                let on_demand = selection::on_demand(get.load_column_families_on_demand);
+                let shape = selection.shape(&schema, false, on_demand);
                 Some(RowFilter::decode(filter, &schema, &shape, shared)?)
             }
             None => None,

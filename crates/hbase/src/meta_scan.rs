@@ -61,7 +61,8 @@ impl MetaScanner {
         selection.is_filtered = scan.filter.is_some();
         let filter = match &scan.filter {
             Some(filter) => {
-                let shape = selection.shape(&SCHEMA, scan.reversed(), false);
+                let on_demand = selection::on_demand(scan.load_column_families_on_demand);
+                let shape = selection.shape(&SCHEMA, scan.reversed(), on_demand);
                 Some(RowFilter::decode(filter, &SCHEMA, &shape, shared)?)
             }
             None => None,

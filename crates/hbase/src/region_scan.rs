@@ -133,7 +133,8 @@ impl RegionScanner {
         selection.is_filtered = scan.filter.is_some();
         let filter = match &scan.filter {
             Some(filter) => {
-                let shape = selection.shape(&schema, scan.reversed(), scan.load_column_families_on_demand());
+                let on_demand = selection::on_demand(scan.load_column_families_on_demand);
+                let shape = selection.shape(&schema, scan.reversed(), on_demand);
                 Some(RowFilter::decode(filter, &schema, &shape, shared)?)
             }
             None => None,

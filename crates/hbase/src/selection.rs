@@ -100,6 +100,12 @@ pub(crate) fn versions(given: Option<u32>) -> Outcome<Option<u32>> {
     }
 }
 
+/// Whether a Get or Scan reads families that its filter does not need only for rows that pass: HBase's servers do it by default. A
+/// row without a cell in the other families is not there for such a filter.
+pub(crate) fn on_demand(given: Option<bool>) -> bool {
+    given.unwrap_or(true)
+}
+
 /// Times of a message in the table's unit; `None` for all.
 pub(crate) fn times(schema: &TableSchema, range: &TimeRange) -> Option<Times> {
     let from = range.from.map_or(0, |from| from as i64);

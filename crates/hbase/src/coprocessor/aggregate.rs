@@ -77,6 +77,8 @@ pub(super) async fn serve(
     }
     // Results of whole rows, however large they are, are cut by memory only.
     scan.batch_size = None;
+    // The default of HBase's servers is not for its coprocessors.
+    scan.load_column_families_on_demand.get_or_insert(false);
     let mut scanner = RegionScanner::new(shared, region, schema, &scan, None)?;
     let waits = call.request.header.timeout.filter(|timeout| *timeout > 0);
     let time = waits.map_or(PART_TIME_MAX, |ms| Duration::from_millis(u64::from(ms)) / 2);

@@ -155,9 +155,10 @@ impl ScanFilter {
         self.cost
     }
 
-    /// Whether no later row can pass, so the scan ends.
+    /// Whether no later row can pass, so the scan ends. Families that are read on demand make no rows.
     pub fn all_remaining_filtered(&self) -> bool {
-        self.root.exhausted() || (!self.stores.is_empty() && self.stores.iter().all(|store| store.closed))
+        let mut essential = self.stores.iter().filter(|store| !store.on_demand);
+        self.root.exhausted() || (!self.stores.is_empty() && essential.all(|store| store.closed))
     }
 
     /// Whether the filter itself is exhausted, which a client is told even if no row is left.

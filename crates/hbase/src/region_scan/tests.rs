@@ -11,6 +11,7 @@ use stele_wire::exception;
 use stele_wire::frame::Response;
 use stele_wire::messages::{self, Filter, ScanRequest, ScanResponse};
 
+mod on_demand;
 mod responses;
 
 /// A filter that passes all rows.

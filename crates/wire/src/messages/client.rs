@@ -123,6 +123,9 @@ pub struct Get {
     /// Times of single families, instead of `time_range`.
     #[prost(message, repeated, tag = "13")]
     pub cf_time_range: Vec<FamilyTimeRange>,
+    /// Whether families that the filter does not need are read only for rows that pass; the server's choice when absent.
+    #[prost(bool, optional, tag = "14")]
+    pub load_column_families_on_demand: Option<bool>,
 }
 
 /// Times of the cells of one family.

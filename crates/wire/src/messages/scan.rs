@@ -55,7 +55,7 @@ pub struct Scan {
     /// Cells of each family in a row that are skipped before those.
     #[prost(uint32, optional, tag = "12")]
     pub store_offset: Option<u32>,
-    /// Whether families that the filter does not need are read only for rows that pass.
+    /// Whether families that the filter does not need are read only for rows that pass; the server's choice when absent.
     #[prost(bool, optional, tag = "13")]
     pub load_column_families_on_demand: Option<bool>,
     /// Whether the scan ends with its first response; old clients ask for it.

@@ -296,3 +296,29 @@ fn values_of_another_type_are_errors() {
     let found = filter.row(b"a", &mut vec![cell("f:x@1=7")]);
     assert!(matches!(found, Err(FilterError::Value(_))), "{found:?}");
 }
+
+/// Rows come from the families that the filter needs, and there are none if the scan does not read them.
+#[test]
+fn families_that_are_read_on_demand_make_no_rows() {
+    let single = filter("SingleColumnValueFilter", &single(true, true, "2"));
+    for (outer, all_families) in [("SkipFilter", "a{g:x@2=4} b{g:z@1=5}"), ("WhileMatchFilter", ".")] {
+        let outer = wrapping(outer, single.clone());
+        let rows: Rows<'_> = &[("a", &["g:x@2=4"]), ("b", &["g:z@1=5"])];
+        let mut of_g = shape();
+        of_g.families.remove(0);
+        assert_eq!(scan_as(&outer, &of_g, rows), all_families);
+        of_g.load_on_demand = true;
+        assert_eq!(scan_as(&outer, &of_g, rows), ".", "the scan ends");
+        // A list needs the families of all its filters, and others need every family.
+        let of_lists = [
+            all(&[outer.clone(), key_only(false)]),
+            one(&[outer.clone(), key_only(false)]),
+        ];
+        for list in of_lists {
+            of_g.load_on_demand = false;
+            let without = scan_as(&list, &of_g, rows);
+            of_g.load_on_demand = true;
+            assert_eq!(scan_as(&list, &of_g, rows), without);
+        }
+    }
+}
