@@ -138,7 +138,8 @@ pub enum Step {
     /// behind that cell.
     MutateNow(Mutation),
     /// Deletes the newest version that a column has before the operation, the second such step of the column the one behind it, and
-    /// so on; nothing where there is none. `NotFound` when the schema lacks the family.
+    /// so on. Where there is none, it is a delete of the version at the server's time, as in HBase, and so of nothing but a cell that
+    /// the operation itself writes at that time. `NotFound` when the schema lacks the family.
     DeleteNewest {
         /// Which family.
         family: FamilyId,
@@ -151,7 +152,7 @@ pub enum Step {
 
 /// An increment or append on one column. `NotFound` when the schema lacks the family.
 ///
-/// The new cell is never older than the newest one of the column, unless `timestamp` says so. Where several rules of an
+/// The new cell is never older than the newest one of the column, unless `timestamp` or `is_new_version` says so. Where several rules of an
 /// operation change one column, each continues with the cell of the one before it. The column is then written once, at the place of the
 /// last of them.
 #[derive(Clone, Debug)]
@@ -165,10 +166,11 @@ pub struct RmwRule {
     /// The first timestamp of the cells to choose the newest from, and the one behind the last, in the table's unit. `None` for
     /// all cells.
     pub times: Option<(i64, i64)>,
-    /// The timestamp of the new cell. `None` for the server's time or that of the column's newest cell, the later of both.
+    /// The timestamp of the new cell. `None` for the server's time or that of the column's newest cell, the later of both; of the
+    /// operand with `is_new_version`.
     pub timestamp: Option<Timestamp>,
-    /// The new cell is later than the column's newest one, so that it never replaces it: HBase's increments and appends. Then
-    /// `timestamp` is for a column without a cell to operate on.
+    /// The new cell is later than the cell that it operates on, so that it never replaces it: HBase's increments and appends. Cells
+    /// outside of `times` do not matter. Then `timestamp` is for a column without a cell to operate on.
     pub is_new_version: bool,
     /// Milliseconds from its timestamp after which the new cell expires by itself; `None` for never.
     pub lifetime_ms: Option<i64>,

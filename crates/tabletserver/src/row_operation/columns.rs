@@ -1,8 +1,8 @@
 //! The columns that steps read: those of rules, and those whose newest version is deleted.
 //!
-//! A rule needs the newest cell of its column, whose timestamp bounds that of the new cell, and the newest cell within its
-//! times, which is its operand. Later rules of the column continue with the cell of the first, so they need none. Several deletes of a
-//! column need as many versions of it.
+//! A rule needs the newest cell within its times, which is its operand. Unless it makes a new version it also needs the newest
+//! cell of its column, whose timestamp bounds that of the new cell. Later rules of the column continue with the cell of the
+//! first, so they need none. Several deletes of a column need as many versions of it.
 
 use crate::memory::RowMemory;
 use crate::read_for_write::{Begun, NeedsReservation, RowCells, Wanted, read_row, read_small_row};

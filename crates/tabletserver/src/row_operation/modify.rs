@@ -97,8 +97,8 @@ struct Column<'s> {
     family_name: &'s str,
     qualifier: &'s Bytes,
     rules: &'s [Placed<'s>],
-    /// Of its newest cell.
-    newest: Option<Timestamp>,
+    /// Of the cell that the written one must not be older than.
+    before: Option<Timestamp>,
     /// The value that the first rule changes.
     operand: Option<&'s Bytes>,
     /// Bytes of the largest value that the rules may make.
@@ -114,7 +114,15 @@ impl<'s> Column<'s> {
     ) -> ServiceResult<Self> {
         let family_name = &family_of(schema, first.family)?.name;
         let versions = versions(cells, first.family, &first.qualifier);
-        let operand = newest_within(versions, first.times).map(|cell| &cell.value);
+        let operand = newest_within(versions, first.times);
+        // HBase does not look at the cells outside of the times: the new cell may lie behind them.
+        let before = if first.is_new_version {
+            operand
+        } else {
+            versions.first()
+        };
+        let before = before.map(|cell| cell.timestamp);
+        let operand = operand.map(|cell| &cell.value);
         let mut value_bytes = operand.map_or(0, Bytes::len);
         for (_, rule) in rules {
             match &rule.operation {
@@ -134,14 +142,14 @@ impl<'s> Column<'s> {
             family_name,
             qualifier: &first.qualifier,
             rules,
-            newest: versions.first().map(|cell| cell.timestamp),
+            before,
             operand,
             value_bytes,
         })
     }
 
     /// The cell that the rules write. Unless a rule gives its timestamp it is never older than the newest cell of the column, or
-    /// it would not be the newest.
+    /// it would not be the newest. A new version is later than its operand, and no more.
     fn modified(&self, now: Timestamp, granularity: i64) -> ServiceResult<ModifiedColumn> {
         let mut bytes = BytesMut::with_capacity(self.value_bytes);
         bytes.extend_from_slice(self.operand.map_or(&[][..], |operand| operand));
@@ -157,11 +165,11 @@ impl<'s> Column<'s> {
                 .saturating_add(1)
                 .saturating_mul(granularity)
         };
-        let least = |newest: Timestamp| match is_new_version {
-            true => Timestamp(next(newest.0)),
-            false => newest,
+        let least = |before: Timestamp| match is_new_version {
+            true => Timestamp(next(before.0)),
+            false => before,
         };
-        let mut newest = self.newest.map_or(now, |newest| now.max(least(newest)));
+        let mut newest = self.before.map_or(now, |before| now.max(least(before)));
         let (mut timestamp, mut place) = (newest, 0);
         for (number, rule) in self.rules {
             let continues = rule.is_new_version && value.is_there;
@@ -176,8 +184,8 @@ impl<'s> Column<'s> {
         );
         assert!(
             self.rules.iter().any(|(_, rule)| rule.timestamp.is_some())
-                || self.newest.is_none_or(|newest| timestamp >= newest),
-            "a written cell is at least as new as the newest one of its column, unless its timestamp was given"
+                || self.before.is_none_or(|before| timestamp >= before),
+            "a written cell is at least as new as the one that it follows, unless its timestamp was given"
         );
         Ok(ModifiedColumn {
             cell: Cell::put(self.family, self.qualifier.clone(), timestamp, value.bytes.freeze()),

@@ -182,3 +182,32 @@ fn a_given_time_of_a_new_version_is_for_a_column_without_a_cell() {
     let times: Vec<i64> = cells.iter().map(|cell| cell.timestamp.0).collect();
     assert_eq!(times, [7, 1_000, 6_000, 1_000]);
 }
+
+/// A range of times may leave out the newest cells, and a new version follows the cell that it changes.
+#[test]
+fn a_new_version_is_later_than_its_operand_only() {
+    let cells = [
+        cell("a", 90_000, "far"),
+        cell("a", 9_000, "new"),
+        cell("a", 3_000, "old"),
+    ];
+    let of = |times, timestamp: Option<i64>| {
+        let rule = RmwRule {
+            times: Some(times),
+            timestamp: timestamp.map(Timestamp),
+            is_new_version: true,
+            ..rule("a", append("er"))
+        };
+        let written = written(&cells, &[rule], 7_000, BYTES_MAX).expect("it applies");
+        let cell = written.first().expect("one column is written");
+        (cell.timestamp.0, String::from_utf8_lossy(&cell.value).into_owned())
+    };
+    let cell = |at: i64, value: &str| (at, value.to_owned());
+    assert_eq!(of((0, 6_000), None), cell(7_000, "older"));
+    assert_eq!(of((0, 6_000), Some(5)), cell(7_000, "older"));
+    assert_eq!(of((0, 10_000), None), cell(10_000, "newer"));
+    assert_eq!(of((0, 100_000), None), cell(91_000, "farer"));
+    // Without a cell there, it is at the server's time or its own, also behind others.
+    assert_eq!(of((100_000, 200_000), None), cell(7_000, "er"));
+    assert_eq!(of((100_000, 200_000), Some(5)), cell(5, "er"));
+}
