@@ -19,12 +19,15 @@ use stele_types::{Durability, RequestToken, RowMutation, RowWrites, ServerTime, 
 use stele_wire::exception;
 use stele_wire::messages::{MutateRequest, MutateResponse, MutationType};
 
-/// Whether the change reads nothing: then it need not latch its row.
+/// Whether the change is a put or delete that reads nothing: then it need not latch its row.
 pub(crate) fn is_plain(change: &RowChange) -> bool {
-    change
-        .steps
-        .iter()
-        .all(|step| matches!(step, Step::Mutate(_) | Step::MutateNow(_)))
+    let is_write = |step: &Step| matches!(step, Step::Mutate(_) | Step::MutateNow(_));
+    !is_rule(change.kind) && change.steps.iter().all(is_write)
+}
+
+/// Whether a mutation of this type has a result.
+fn is_rule(kind: MutationType) -> bool {
+    matches!(kind, MutationType::Increment | MutationType::Append)
 }
 
 /// Plain changes that are written together.
@@ -178,7 +181,7 @@ pub(crate) async fn mutate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
     region.check_row(&change.row, "mutation")?;
     region.check_cells(&schema, &change)?;
     let (kind, returns, row) = (change.kind, change.returns, change.row.clone());
-    let is_rule = matches!(kind, MutationType::Increment | MutationType::Append);
+    let has_result = is_rule(kind);
     if condition.is_none() && is_plain(&change) {
         let durability = change.durability;
         let mut rows = PlainRows::default();
@@ -197,7 +200,7 @@ pub(crate) async fn mutate(shared: &Arc<Shared>, call: &Call) -> Outcome<Reply> 
         change.token,
     )
     .await?;
-    if !is_rule || !outcome.matched {
+    if !has_result || !outcome.matched {
         return call.reply(&processed(outcome.matched));
     }
     let mut written = written(&schema, row, outcome);

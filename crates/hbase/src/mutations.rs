@@ -113,7 +113,8 @@ impl Converter<'_> {
                 last_rules(self.rules(&proto, kind, parts, lifetime_ms)?)
             }
         };
-        if steps.is_empty() {
+        // An increment or append without columns does nothing, in HBase, too.
+        if steps.is_empty() && matches!(kind, MutationType::Put | MutationType::Delete) {
             return Err(Failure::do_not_retry("No columns to insert"));
         }
         Ok(RowChange {

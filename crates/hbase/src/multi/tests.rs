@@ -13,8 +13,8 @@ use stele_wire::cell::{CellRef, CellType};
 use stele_wire::exception;
 use stele_wire::messages::{
     Action, BINARY_COMPARATOR, ByteArrayComparable, ColumnValue, Comparator, CompareType, Condition, DeleteType,
-    Filter, FilterList, Get, ListOperator, MultiRequest, MultiResponse, MutationProto, MutationType, QualifierValue,
-    RegionAction, ValueComparator,
+    Filter, FilterList, Get, ListOperator, MultiRequest, MultiResponse, MutateRequest, MutateResponse, MutationProto,
+    MutationType, QualifierValue, RegionAction, ValueComparator,
 };
 
 mod results;
@@ -421,6 +421,53 @@ async fn two_deletes_of_a_newest_version_in_one_batch_delete_the_same_version() 
     assert_eq!(model.mutations.lock().len(), 1);
     // The put into the column of a delete is no version that the delete could mean.
     assert_eq!(*model.written.lock(), ["operation r", "operation s", "mutation r"]);
+}
+
+/// A client may send it with other mutations, which count.
+#[tokio::test]
+async fn an_increment_or_append_without_columns_does_nothing() {
+    let model = Model::new(&[""]);
+    let front_end = model.front_end(&Pool::default());
+    let (mut client, _served) = Client::connect(&front_end, 1 << 20, None).await;
+    let empty = |index: u32, kind: MutationType| Action {
+        index: Some(index),
+        mutation: Some(MutationProto {
+            row: Some("r".into()),
+            mutate_type: Some(kind as i32),
+            ..MutationProto::default()
+        }),
+        ..Action::default()
+    };
+    let (increment, append) = (empty(0, MutationType::Increment), empty(1, MutationType::Append));
+    for atomic in [false, true] {
+        let mut request = batch(&model, vec![increment.clone(), append.clone(), put(2, "info")]);
+        request.region_action[0].atomic = Some(atomic);
+        let found: MultiResponse = message(&client.call("Multi", &request).await);
+        let result = &found.region_action_result[0];
+        let results = &result.result_or_exception;
+        let failed = results.iter().find_map(|result| result.exception.as_ref());
+        assert_eq!((results.len(), failed, &result.exception), (3, None, &None), "{atomic}");
+    }
+    for mutation in [increment.mutation, append.mutation].into_iter().flatten() {
+        let request = MutateRequest {
+            region: model.region("r"),
+            mutation,
+            condition: None,
+            nonce_group: None,
+        };
+        let found: MutateResponse = message(&client.call("Mutate", &request).await);
+        assert_eq!(found.result.and_then(|result| result.associated_cell_count), Some(0));
+    }
+    assert_eq!(
+        model.steps.lock().len() + model.mutations.lock().len(),
+        2,
+        "the two puts"
+    );
+    // HBase's clients refuse one.
+    let request = batch(&model, vec![empty(0, MutationType::Put)]);
+    let found: MultiResponse = message(&client.call("Multi", &request).await);
+    let refused = &found.region_action_result[0].result_or_exception[0];
+    assert!(refused.exception.is_some(), "a put without columns");
 }
 
 /// Clients look a column up by binary search. Numbers of families have the order in which they were made.
