@@ -3,7 +3,7 @@
 use super::columns::versions;
 use super::modify::modify;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use stele_client::{RmwOperation, ServiceResult, Step};
 use stele_tablet::WriteSize;
 use stele_types::{Cell, FamilyId, Mutation, TableSchema, Timestamp};
@@ -63,6 +63,7 @@ pub(super) fn resolve(
     let modified = modify(schema, cells, &steps, now, bytes_max)?;
     let mut mutations = Vec::with_capacity(steps.len());
     let mut deleted: BTreeMap<(FamilyId, Bytes), usize> = BTreeMap::new();
+    let mut absent = BTreeSet::new();
     for (place, step) in steps.into_iter().enumerate() {
         match step {
             Step::Mutate(mutation) => mutations.push(mutation),
@@ -74,17 +75,19 @@ pub(super) fn resolve(
                 let before = deleted.entry((family, qualifier.clone())).or_default();
                 let version = versions(cells, family, &qualifier).get(*before);
                 *before += 1;
-                if let Some(version) = version {
-                    mutations.push(Mutation::DeleteVersion {
-                        family,
-                        qualifier,
-                        timestamp: version.timestamp,
-                    });
+                if version.is_none() {
+                    absent.insert(mutations.len());
                 }
+                mutations.push(Mutation::DeleteVersion {
+                    family,
+                    qualifier,
+                    timestamp: version.map_or(now, |version| version.timestamp),
+                });
             }
             Step::Modify(rule) => mutations.extend(modified.put_at(place, rule)),
         }
     }
+    keep_deletes_of_own(&mut mutations, &absent, now);
     let written = modified.into_cells();
     assert!(
         written.len() <= mutations.len(),
@@ -92,3 +95,54 @@ pub(super) fn resolve(
     );
     Ok((mutations, written))
 }
+
+/// Drops the deletes of a newest version that is not there, which have these places, unless they hide a cell of their own operation. In
+/// HBase they are deletes of a version at the server's time, so they hide the cell that the operation writes at that time.
+fn keep_deletes_of_own(mutations: &mut Vec<Mutation>, absent: &BTreeSet<usize>, now: Timestamp) {
+    if absent.is_empty() {
+        return;
+    }
+    let is_delete_now = |mutation: &Mutation| match mutation {
+        Mutation::DeleteVersion { timestamp, .. } => *timestamp == now,
+        _ => false,
+    };
+    assert!(
+        absent
+            .iter()
+            .all(|place| mutations.get(*place).is_some_and(is_delete_now)),
+        "a version that is not there is deleted at the server's time"
+    );
+    let put_now = |mutation: &Mutation| match mutation {
+        Mutation::Put {
+            family,
+            qualifier,
+            timestamp,
+            ..
+        }
+        | Mutation::ExpiringPut {
+            family,
+            qualifier,
+            timestamp,
+            ..
+        } if *timestamp == now => Some((*family, qualifier.clone())),
+        _ => None,
+    };
+    let written: BTreeSet<(FamilyId, Bytes)> = mutations.iter().filter_map(put_now).collect();
+    let mut places = 0..;
+    mutations.retain(|mutation| {
+        let is_absent = places.next().is_some_and(|place| absent.contains(&place));
+        match mutation {
+            Mutation::DeleteVersion { family, qualifier, .. } if is_absent => {
+                written.contains(&(*family, qualifier.clone()))
+            }
+            _ => true,
+        }
+    });
+    assert!(
+        written.is_empty() || !mutations.is_empty(),
+        "deletes are dropped, and no writes"
+    );
+}
+
+#[cfg(test)]
+mod tests;
