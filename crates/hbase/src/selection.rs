@@ -121,9 +121,6 @@ fn is_within(times: Times, cell: &Cell) -> bool {
 impl Selection {
     /// Checks a request.
     pub fn new(schema: &TableSchema, wanted: &Wanted<'_>) -> Outcome<Self> {
-        if wanted.raw && wanted.columns.iter().any(|column| !column.qualifier.is_empty()) {
-            return Err(Failure::do_not_retry("Cannot specify any column for a raw scan"));
-        }
         let mut columns: BTreeMap<FamilyId, BTreeSet<Bytes>> = BTreeMap::new();
         let mut whole = BTreeSet::new();
         let mut search = FamilySearch::default();
@@ -135,6 +132,10 @@ impl Selection {
             // Copies: a filter of them may outlive the request in the row cache, and would keep the buffer of the connection.
             let qualifiers = column.qualifier.iter().map(|name| Bytes::copy_from_slice(name));
             columns.entry(id).or_default().extend(qualifiers);
+        }
+        // Families come first, as in HBase.
+        if wanted.raw && wanted.columns.iter().any(|column| !column.qualifier.is_empty()) {
+            return Err(Failure::do_not_retry("Cannot specify any column for a raw scan"));
         }
         for id in whole {
             columns.insert(id, BTreeSet::new());

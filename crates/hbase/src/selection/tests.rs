@@ -247,3 +247,22 @@ fn a_filter_sees_the_versions_of_the_read_where_deletes_act_by_sequence() {
     assert_eq!(offered(2), [3, 2]);
     assert_eq!(offered(i32::MAX as u32), [3, 3]);
 }
+
+/// HBase looks for the families of a scan before it opens them.
+#[test]
+fn a_raw_scan_of_a_column_of_an_absent_family_lacks_the_family() {
+    let schema = Model::new(&[""]).schema.clone();
+    for (family, class) in [("absent", exception::NO_SUCH_FAMILY), ("info", exception::DO_NOT_RETRY)] {
+        let columns = [Column {
+            family: family.into(),
+            qualifier: vec!["q".into()],
+        }];
+        let wanted = Wanted {
+            columns: &columns,
+            raw: true,
+            ..Wanted::whole_row()
+        };
+        let refused = Selection::new(&schema, &wanted).err();
+        assert_eq!(refused.map(|failure| failure.class), Some(class), "{family}");
+    }
+}
