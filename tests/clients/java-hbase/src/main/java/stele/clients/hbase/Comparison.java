@@ -71,7 +71,7 @@ final class Comparison {
         differences.add(step.isRead() && simplifies ? simplified(difference, first, second) : difference);
       }
       if (position < 0 && !first.admin.tableExists(first.name)) {
-        throw new IOException("the drawn table is refused");
+        throw new IOException("HBase refuses the drawn table");
       }
     }
     return differences;

@@ -90,6 +90,10 @@ public final class Differential {
     StringBuilder text = new StringBuilder("seed " + seed + ": " + differences.size() + " differences\n");
     differences.stream().limit(SHOWN_MAX).forEach(difference -> text.append(difference.text()));
     Comparison.Difference first = differences.get(0);
+    if (first.position() < 0) {
+      // Only one of them has the table: there is nothing to shorten.
+      return text.toString();
+    }
     text.append(" the first after fewer operations:\n");
     Shrinking shrinking = new Shrinking(shorter -> last(shorter, comparison.run(shorter, false)));
     return text.append(shrinking.shrink(sequence, first.position(), first)).toString();

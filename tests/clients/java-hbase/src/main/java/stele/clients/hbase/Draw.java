@@ -9,6 +9,9 @@ final class Draw {
   /** After the life of every reader, in ms. */
   static final long FUTURE = 4_102_444_800_000L;
 
+  /** More than the increments and appends of one column. */
+  private static final long CHANGES_MAX = 1_000;
+
   private static final List<String> ROWS = List.of("a", "a\\x00", "aa", "ab\\xFF", "b", "\\xFF\\xFF");
   /** Bounds may be of rows that are not there. */
   private static final List<String> BOUNDS = List.of("a", "a\\x00", "aa", "ab\\xFF", "b", "\\xFF\\xFF", "A",
@@ -97,7 +100,8 @@ final class Draw {
   }
 
   /**
-   * Whether filters may step to the next column. In the column without a name HBase steps to its next version instead.
+   * Whether filters may step to another column. In the column without a name HBase steps to its next version instead, or
+   * passes over markers of the family behind that version.
    */
   boolean mayStepColumns() {
     return qualifiers != QUALIFIERS;
@@ -137,8 +141,8 @@ final class Draw {
   long[] times() {
     long first = one(TIMES);
     long second = one(TIMES);
-    // Above all that is written, too.
-    long end = !endsTimes || chance(0.2) ? FUTURE + 2 : Math.max(first, second);
+    // Above all that is written, too: an increment or append comes after the cell that it changes.
+    long end = !endsTimes || chance(0.2) ? FUTURE + CHANGES_MAX : Math.max(first, second);
     return new long[] {Math.min(first, second), end};
   }
 

@@ -48,13 +48,23 @@ final class DrawnFilters {
 
   private final Draw draw;
   private final DrawnComparators comparators;
+  /** Of the filter being drawn: whether it may step to another column. */
+  private boolean steps;
+  /** Whether it is for a reversed scan, in which HBase may not end at a fuzzy key. */
+  private boolean isReversed;
 
   DrawnFilters(Draw draw) {
     this.draw = draw;
     this.comparators = new DrawnComparators(draw);
   }
 
-  Drawn<Filter> filter() {
+  /**
+   * Of a read that returns markers, or of another. Those of families are in the column without a name, over which HBase
+   * does not step.
+   */
+  Drawn<Filter> filter(boolean isRaw, boolean isReversed) {
+    this.steps = draw.mayStepColumns() && !isRaw;
+    this.isReversed = isReversed;
     return filter(0);
   }
 
@@ -95,7 +105,7 @@ final class DrawnFilters {
     String row = draw.bound();
     // HBase reads memory behind a row that is shorter than the prefix, which makes the row "a" come after "a\\x00".
     String prefix = draw.one(List.of("", "a", "aa", "ab", "b", "\\xFF"));
-    return switch (draw.weighted(5, 4, 3, 5, 3, 3, 1)) {
+    return switch (draw.weighted(5, 4, 3, 5, isReversed ? 0 : 3, 3, 1)) {
       case 0 -> compared("Row", comparators.ofRow(), RowFilter::new);
       case 1 -> Drawn.leaf("Prefix " + quoted(prefix), parts -> new PrefixFilter(b(prefix)));
       case 2 -> Drawn.leaf("InclusiveStop " + quoted(row), parts -> new InclusiveStopFilter(b(row)));
@@ -168,8 +178,8 @@ final class DrawnFilters {
     int limit = draw.between(0, 3);
     int offset = draw.between(0, 2);
     String prefix = draw.one(COLUMN_PREFIXES);
-    int stepping = draw.mayStepColumns() ? 3 : 0;
-    return switch (draw.weighted(3, 3, 3, 3, stepping, stepping, stepping, stepping, 1, 1)) {
+    int stepping = steps ? 3 : 0;
+    return switch (draw.weighted(3, 3, stepping, stepping, stepping, stepping, stepping, stepping, 1, 1)) {
       case 0 -> compared("Family", comparators.ofFamily(), FamilyFilter::new);
       case 1 -> compared("Qualifier", comparators.ofQualifier(), QualifierFilter::new);
       case 2 -> Drawn.leaf("ColumnPrefix " + quoted(prefix), parts -> new ColumnPrefixFilter(b(prefix)));
@@ -217,7 +227,7 @@ final class DrawnFilters {
     String qualifier = draw.qualifier();
     CompareOperator operator = operator();
     String column = " " + family + ":" + qualifier;
-    int stepping = draw.mayStepColumns() ? 3 : 0;
+    int stepping = steps ? 3 : 0;
     return switch (draw.weighted(4, 4, 3, stepping, 4, stepping, 1, 1)) {
       case 0 -> compared("Value", comparators.ofValue(), ValueFilter::new);
       case 1 -> single(false);
@@ -269,7 +279,8 @@ final class DrawnFilters {
       long time = draw.time();
       times.add(Drawn.leaf(Draw.time(time), parts -> time));
     }
-    boolean hints = draw.chance(0.4);
+    // HBase does not count the versions that a hint passes over, and so shows those that are too many.
+    boolean hints = draw.chance(0.4) && draw.endsTimes();
     return Drawn.of("Timestamps" + (hints ? " with hints" : ""), 0, times,
         parts -> new TimestampsFilter(parts.stream().map(Long.class::cast).toList(), hints));
   }

@@ -28,15 +28,18 @@ final class DrawnReads {
   private final DrawnFilters filters;
   /** Markers and hidden cells are compared, too. */
   private final boolean mayBeRaw;
+  /** Not only by reading everything. */
+  private final boolean drawsRaw;
   private final boolean mayNameColumns;
   /** The request being drawn has a filter. With one, HBase may not end at a version too many of a named column. */
   private boolean isFiltered;
 
-  DrawnReads(Draw draw, boolean mayBeRaw, boolean mayNameColumns) {
+  DrawnReads(Draw draw, Schema schema) {
     this.draw = draw;
     this.filters = new DrawnFilters(draw);
-    this.mayBeRaw = mayBeRaw;
-    this.mayNameColumns = mayNameColumns;
+    this.mayBeRaw = schema.mayBeRaw();
+    this.drawsRaw = mayBeRaw && !schema.deletesNewest();
+    this.mayNameColumns = schema.mayNameColumns();
   }
 
   Step read() {
@@ -91,21 +94,21 @@ final class DrawnReads {
       settings.add(this.<Get>set("from cell " + offset, get -> get.setRowOffsetPerColumnFamily(offset)));
     }
     if (isFiltered) {
-      settings.add(filtered(Get::setFilter));
+      settings.add(filtered(Get::setFilter, false, false));
     }
     return request("get " + quoted(row), settings, () -> new Get(b(row)));
   }
 
   private Drawn<Step.Operation> scanning() {
     List<Drawn<?>> settings = new ArrayList<>();
-    boolean raw = mayBeRaw && draw.chance(0.15);
+    boolean raw = drawsRaw && draw.chance(0.15);
     boolean reversed = draw.chance(0.25);
     isFiltered = draw.chance(0.5);
     addRows(settings);
     addCells(settings, raw);
     // First: with a batch, the client itself refuses filters of whole rows.
     if (isFiltered) {
-      settings.add(filtered(Scan::setFilter));
+      settings.add(filtered(Scan::setFilter, raw, reversed));
     }
     addLimits(settings, raw, reversed);
     if (raw) {
@@ -237,8 +240,8 @@ final class DrawnReads {
     void set(T request, Filter filter);
   }
 
-  private <T> Drawn<Setting<T>> filtered(Filtering<T> filtering) {
-    return Drawn.of("filter", 1, List.of(filters.filter()), parts -> {
+  private <T> Drawn<Setting<T>> filtered(Filtering<T> filtering, boolean raw, boolean reversed) {
+    return Drawn.of("filter", 1, List.of(filters.filter(raw, reversed)), parts -> {
       Filter filter = (Filter) parts.get(0);
       return request -> filtering.set(request, filter);
     });
@@ -299,7 +302,7 @@ final class DrawnReads {
 
   /** A condition of a filter. */
   Drawn<Filter> filter() {
-    return filters.filter();
+    return filters.filter(false, false);
   }
 
   /** One answer of a batch. */

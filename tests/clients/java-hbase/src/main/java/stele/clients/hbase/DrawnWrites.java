@@ -26,10 +26,13 @@ import org.apache.hadoop.hbase.io.TimeRange;
 final class DrawnWrites {
   /** In the past for cells of this time, and far in the future for the others. */
   private static final long LIFETIME_MS = 86_400_000;
+  /** Added to the past times of cells that so have expired: under one of the same time HBase shows the cell that it replaced. */
+  private static final long EXPIRED = 10;
 
   private final Draw draw;
   private final DrawnReads reads;
   private final boolean deletes;
+  private final boolean deletesNewest;
   /** Cells expire by themselves, and nothing is incremented. */
   private final boolean lifetimes;
   private final boolean counts;
@@ -37,11 +40,17 @@ final class DrawnWrites {
   private final boolean readsColumns;
   /** Columns that the call being drawn has incremented or appended to. */
   private final List<String> counted = new ArrayList<>();
+  /** With NEW_VERSION_BEHAVIOR HBase keeps one marker of a family and call: another one of the same number replaces it. */
+  private final boolean hasOneMarker;
+  /** Rows of the call being drawn with markers. */
+  private final List<String> deleted = new ArrayList<>();
 
   DrawnWrites(Draw draw, DrawnReads reads, Schema schema) {
     this.draw = draw;
     this.reads = reads;
-    this.deletes = schema.files() != Schema.Files.COMPACTED;
+    this.deletes = schema.files().makesGarbage();
+    this.deletesNewest = schema.deletesNewest();
+    this.hasOneMarker = schema.isBySequence();
     this.lifetimes = schema.files().makesGarbage() && draw.chance(0.1);
     this.readsColumns = !schema.isBySequence();
     this.counts = readsColumns && !lifetimes && draw.chance(0.7);
@@ -49,6 +58,7 @@ final class DrawnWrites {
 
   Step write() {
     counted.clear();
+    deleted.clear();
     String row = draw.row();
     Drawn<Step.Operation> operation = switch (draw.weighted(10, deletes ? 5 : 0, counts ? 4 : 0, 3, 4, 3)) {
       case 0 -> Drawn.of("write", 1, List.of(put(row, true)), parts -> table -> {
@@ -79,6 +89,7 @@ final class DrawnWrites {
   }
 
   private Drawn<Put> put(String row, boolean mayTakeServerTime) {
+    boolean expires = lifetimes && draw.chance(0.4);
     List<Drawn<?>> cells = new ArrayList<>();
     int count = draw.between(1, 4);
     while (cells.size() < count) {
@@ -86,12 +97,12 @@ final class DrawnWrites {
       String qualifier = draw.qualifier();
       String value = draw.value();
       boolean timed = !mayTakeServerTime || draw.chance(0.95);
-      long time = draw.time();
+      long drawn = draw.time();
+      long time = expires && drawn < Draw.FUTURE ? drawn + EXPIRED : drawn;
       String text = family + ":" + qualifier + (timed ? "@" + Draw.time(time) : "") + "=" + value;
       cells.add(this.<Put>part(text, timed ? put -> put.addColumn(b(family), b(qualifier), time, b(value))
           : put -> put.addColumn(b(family), b(qualifier), b(value))));
     }
-    boolean expires = lifetimes && draw.chance(0.4);
     String head = "put " + quoted(row) + (expires ? " for a day" : "");
     return Drawn.of(head, 0, cells, parts -> {
       Put put = filled(new Put(b(row)), parts);
@@ -100,6 +111,7 @@ final class DrawnWrites {
   }
 
   private Drawn<Delete> delete(String row, boolean mayTakeServerTime) {
+    deleted.add(row);
     long rowTime = draw.time();
     boolean now = mayTakeServerTime && draw.chance(0.3);
     if (draw.chance(0.15)) {
@@ -107,7 +119,7 @@ final class DrawnWrites {
           parts -> now ? new Delete(b(row)) : new Delete(b(row), rowTime));
     }
     List<Drawn<?>> markers = new ArrayList<>();
-    int count = draw.between(1, 3);
+    int count = hasOneMarker ? 1 : draw.between(1, 3);
     while (markers.size() < count) {
       markers.add(marker(mayTakeServerTime));
     }
@@ -128,8 +140,12 @@ final class DrawnWrites {
           delete -> delete.addFamilyVersion(family, time));
       case 2 -> part("column " + column + at, delete -> add(now, () -> delete.addColumns(family, qualifier),
           () -> delete.addColumns(family, qualifier, time)));
-      default -> part("version of " + column + at, delete -> add(now, () -> delete.addColumn(family, qualifier),
-          () -> delete.addColumn(family, qualifier, time)));
+      default -> {
+        boolean newest = now && deletesNewest;
+        yield part("version of " + column + (newest ? "" : "@" + Draw.time(time)),
+            delete -> add(newest, () -> delete.addColumn(family, qualifier),
+                () -> delete.addColumn(family, qualifier, time)));
+      }
     };
   }
 
@@ -203,7 +219,8 @@ final class DrawnWrites {
   private Drawn<? extends Mutation> mutation(String row, boolean mayTakeServerTime) {
     // One column twice in a call would leave an increment of nothing.
     int counting = counts && counted.isEmpty() ? 1 : 0;
-    return switch (draw.weighted(5, deletes ? 3 : 0, counting, counting)) {
+    boolean mayDelete = deletes && !(hasOneMarker && deleted.contains(row));
+    return switch (draw.weighted(5, mayDelete ? 3 : 0, counting, counting)) {
       case 0 -> put(row, mayTakeServerTime);
       case 1 -> delete(row, mayTakeServerTime);
       case 2 -> increment(row);

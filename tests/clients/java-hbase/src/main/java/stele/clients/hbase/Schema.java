@@ -12,10 +12,11 @@ import org.apache.hadoop.hbase.regionserver.BloomType;
 
 /**
  * A drawn table: families, the rows that it is split at, and the changes of its files that a sequence may ask for. One
- * that is tight has few versions, and cells that expire.
+ * that is tight has few versions, and cells that expire. Newest versions are deleted in some tables only: where there is
+ * none HBase leaves a marker, which counts in a raw scan.
  */
-record Schema(Files files, boolean isTight, List<ColumnFamilyDescriptor> families, List<String> splits,
-    String text) {
+record Schema(Files files, boolean isTight, boolean deletesNewest, List<ColumnFamilyDescriptor> families,
+    List<String> splits, String text) {
   /**
    * HBase drops garbage at every flush and compaction, and a read of an earlier time sees whether it is gone. Another
    * server may drop it earlier or later. So garbage is made only where both have dropped it, or nothing has, before the
@@ -26,9 +27,12 @@ record Schema(Files files, boolean isTight, List<ColumnFamilyDescriptor> familie
     NONE,
     /** A flush is followed by a major compaction. */
     MAJOR,
-    /** No column has too many versions, nothing expires, and there is no compaction. */
+    /**
+     * No column has too many versions, nothing expires, and there is no compaction on request. Nothing is deleted, because
+     * Stele compacts a file of few other cells by itself, and then a marker hides no later puts any more.
+     */
     FLUSHED,
-    /** The same with compactions, and without deletes. */
+    /** The same with compactions. */
     COMPACTED;
 
     /** Whether garbage may be there: versions too many, deleted or expired. */
@@ -48,6 +52,7 @@ record Schema(Files files, boolean isTight, List<ColumnFamilyDescriptor> familie
     Files files = Files.values()[draw.weighted(4, 3, 2, 1)];
     boolean isTight = files.makesGarbage() && draw.chance(0.6);
     draw.endsTimes(!isTight);
+    boolean deletesNewest = draw.chance(0.5);
     List<ColumnFamilyDescriptor> families = new ArrayList<>();
     StringBuilder text = new StringBuilder("files " + files);
     for (String family : draw.families) {
@@ -57,7 +62,7 @@ record Schema(Files files, boolean isTight, List<ColumnFamilyDescriptor> familie
     if (!splits.isEmpty()) {
       text.append(", split at ").append(splits);
     }
-    return new Schema(files, isTight, families, splits, text.toString());
+    return new Schema(files, isTight, deletesNewest, families, splits, text.toString());
   }
 
   private static ColumnFamilyDescriptor family(Draw draw, Files files, boolean isTight, String family,

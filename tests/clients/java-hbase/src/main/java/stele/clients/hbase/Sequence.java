@@ -13,7 +13,7 @@ record Sequence(Schema schema, List<Step> steps) {
     Draw draw = new Draw(seed);
     Schema schema = Schema.draw(draw);
     boolean flushes = schema.files() != Schema.Files.NONE;
-    DrawnReads reads = new DrawnReads(draw, schema.mayBeRaw(), schema.mayNameColumns());
+    DrawnReads reads = new DrawnReads(draw, schema);
     DrawnWrites writes = new DrawnWrites(draw, reads, schema);
     List<Step> steps = new ArrayList<>();
     boolean isSplit = false;
