@@ -1,7 +1,7 @@
 //! The columns that steps read: those of rules, and those whose newest version is deleted.
 //!
-//! A rule needs the newest cell within its times, which is its operand. Unless it makes a new version it also needs the newest
-//! cell of its column, whose timestamp bounds that of the new cell. Later rules of the column continue with the cell of the
+//! A rule needs the newest cell within its times, which is its operand. It also needs the newest cell of its column, whose
+//! timestamp bounds that of the new cell unless that is a new version; a repeated operation may answer with it. Later rules of the column continue with the cell of the
 //! first, so they need none. Several deletes of a column need as many versions of it.
 
 use crate::memory::RowMemory;

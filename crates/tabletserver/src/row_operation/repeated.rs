@@ -28,10 +28,17 @@ pub(super) fn answer(
     }
 }
 
-/// The outcome of an operation whose cells are not remembered: the newest cells of the columns that its rules changed.
+/// The outcome of an operation whose cells are not remembered: the newest cells of the columns that its rules changed. A new
+/// version may lie behind cells outside of its rule's times, so the newest cell within them goes first.
 pub(super) fn outcome(matched: bool, cells: &[Cell], steps: &[Step]) -> RowOutcome {
     let newest = |step: &Step| match step {
-        Step::Modify(rule) => newest_within(versions(cells, rule.family, &rule.qualifier), None).cloned(),
+        Step::Modify(rule) => {
+            let versions = versions(cells, rule.family, &rule.qualifier);
+            let within = rule.times.filter(|_| rule.is_new_version);
+            newest_within(versions, within)
+                .or_else(|| newest_within(versions, None))
+                .cloned()
+        }
         _ => None,
     };
     let mut written: Vec<Cell> = steps.iter().filter_map(newest).collect();
@@ -42,4 +49,33 @@ pub(super) fn outcome(matched: bool, cells: &[Cell], steps: &[Step]) -> RowOutco
         "each column is returned once, and each is of a step"
     );
     RowOutcome { matched, written }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stele_client::{RmwOperation, RmwRule};
+    use stele_types::{FamilyId, Timestamp};
+
+    #[test]
+    fn a_repeated_new_version_is_found_behind_cells_outside_of_its_times() {
+        let cell = |at: i64| Cell::put(FamilyId(1), Bytes::from_static(b"q"), Timestamp(at), Bytes::new());
+        let cells = [cell(90_000), cell(7_000), cell(3_000)];
+        let of = |times, is_new_version| {
+            let rule = RmwRule {
+                times: Some(times),
+                is_new_version,
+                ..RmwRule::new(FamilyId(1), Bytes::from_static(b"q"), RmwOperation::Increment(1))
+            };
+            let outcome = outcome(true, &cells, &[Step::Modify(rule)]);
+            outcome.written.iter().map(|cell| cell.timestamp.0).collect::<Vec<_>>()
+        };
+        assert_eq!(of((0, 10_000), true), [7_000]);
+        assert_eq!(of((0, 10_000), false), [90_000], "its cell is the newest of all");
+        assert_eq!(
+            of((100_000, 200_000), true),
+            [90_000],
+            "there was no cell to operate on"
+        );
+    }
 }

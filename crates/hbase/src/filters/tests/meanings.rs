@@ -321,4 +321,14 @@ fn families_that_are_read_on_demand_make_no_rows() {
             assert_eq!(scan_as(&list, &of_g, rows), without);
         }
     }
+    // The filter itself ends a scan of all families. On demand only the region ends, and a client goes on to the next one.
+    let outer = wrapping("WhileMatchFilter", single);
+    for load_on_demand in [false, true] {
+        let mut of_g = shape();
+        of_g.families.remove(0);
+        of_g.load_on_demand = load_on_demand;
+        let mut filter = decoded(&outer, &of_g).unwrap();
+        filter.row(b"a", &mut vec![cell("g:x@2=4")]).unwrap();
+        assert_eq!(filter.is_done(), !load_on_demand);
+    }
 }

@@ -271,7 +271,8 @@ final class DrawnReads {
     List<String> cells = new ArrayList<>();
     for (Cell cell : result.rawCells()) {
       String text = Show.cell(cell);
-      // HBase writes a marker where the newest version of a column is deleted that has none. It hides nothing.
+      // HBase writes a marker where the newest version of a column is deleted that has none. Stele does so only if the
+      // marker hides a cell of its own change, so it is not compared.
       if (!text.contains("@now/Delete=")) {
         cells.add(text);
       }
