@@ -10,6 +10,7 @@ pub mod access;
 pub mod assignment;
 pub mod backup;
 pub mod bulk_load;
+pub mod cancellation;
 pub mod cluster;
 pub mod error;
 mod namespace_change;
@@ -29,6 +30,7 @@ pub use backup::{
     OrderedWork, WorkOrder,
 };
 pub use bulk_load::{BulkLoad, LoadSource, LoadTarget, Loaded, SortedCells};
+pub use cancellation::{CancelOnDrop, Cancellation};
 pub use cluster::{ClusterCheck, ClusterStatus, ServerStatus, TabletStatus};
 pub use error::{ServiceError, ServiceResult};
 pub use namespace_change::ChangeAttempts;

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stele_access::Forwarded;
 use stele_catalog::{Catalog, SchemaListener};
-use stele_client::{Assignment, Closing, ServiceError, ServiceResult, TabletAssignments, TabletControl};
+use stele_client::{Assignment, Cancellation, Closing, ServiceError, ServiceResult, TabletAssignments, TabletControl};
 use stele_commitlog::LogClock;
 use stele_env::{Env, Priority};
 use stele_peer::{ControlService, Origin, Probe};
@@ -468,8 +468,9 @@ impl ControlService for Control {
         let call: Call = codec::decode(request)?;
         self.local.peers.clocks().follow(origin.from.server, time);
         let (local, forwarded) = (self.local.clone(), self.forwarded.clone());
-        // A caller that goes away does not stop it half-way.
-        let task = async move {
+        // A caller that goes away does not stop it half-way. A change that has not begun is called off.
+        let (_caller, cancellation) = Cancellation::pair();
+        let task = cancellation.scope(async move {
             let audited = call.request.audited();
             let answer = local.answer(call).await;
             if let (Some(log), Some((operation, on)), Some(caller)) = (forwarded, audited, &origin.caller) {
@@ -477,7 +478,7 @@ impl ControlService for Control {
                 log.note(&origin.server(), caller, operation, on.to_string(), error);
             }
             answer
-        };
+        });
         let env = &self.local.env;
         let answered = env.spawn_join(Priority::Foreground, "control call", task).await;
         let answer = answered.unwrap_or_else(|_| Err(ServiceError::new(ErrorKind::Aborted, "the server stopped")))?;

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_backup::{Archives, Backups, DataRoot, OpenDestination};
 use stele_catalog::Catalog;
-use stele_client::{ServiceError, ServiceResult, TabletService};
+use stele_client::{ServiceError, ServiceResult, TabletService, cancellation};
 use stele_coord::{Condition, Coord, Leadership, Write};
 use stele_master::Master;
 use stele_storage::Storage;
@@ -70,6 +70,8 @@ impl LeaderCalls for Term {
             Request::Admin(_) | Request::Cluster(ClusterCall::Move { .. } | ClusterCall::Drain { .. })
         ) {
             self.leader.confirm_term().await?;
+            // The coordinator may have answered late, and the caller have made the call again.
+            cancellation::turn(std::future::ready(())).await?;
         }
         match request {
             Request::Admin(call) => {

@@ -172,6 +172,8 @@ impl Runtime for Pipes {
 pub(crate) struct Reached {
     inner: Arc<dyn Coord>,
     pub(crate) is_away: AtomicBool,
+    /// Answers to readings of one key wait while this is set.
+    pub(crate) is_slow: watch::Sender<bool>,
 }
 
 impl Reached {
@@ -193,6 +195,7 @@ impl stele_coord::Layer for Reached {
 
     async fn get(&self, key: &str) -> Result<Option<Versioned>, CoordError> {
         self.check()?;
+        let _ = self.is_slow.subscribe().wait_for(|is_slow| !is_slow).await;
         self.inner.get(key).await
     }
 
@@ -315,6 +318,7 @@ impl World {
         let reached = Arc::new(Reached {
             inner: inner.expect("opened"),
             is_away: AtomicBool::new(false),
+            is_slow: watch::Sender::new(false),
         });
         World {
             coord: reached.clone(),

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use stele_assignment::limit_divisor;
 use stele_catalog::{Catalog, CatalogError, SnapshotEntry, TableEntry};
-use stele_client::{BackupAdmin, ServiceError, ServiceResult, SplitPolicy, TabletControl};
+use stele_client::{BackupAdmin, ServiceError, ServiceResult, SplitPolicy, TabletControl, cancellation};
 use stele_env::{Env, Priority};
 use stele_types::{ErrorKind, RowRange, TableName, TableSchema, TabletId};
 use tokio::sync::Mutex;
@@ -83,13 +83,13 @@ impl Master {
     }
 
     /// Makes a change when its turn comes, in a task of its own: a caller that goes away while it waits calls the change
-    /// off, one that goes away later does not.
+    /// off, one that goes away later does not. So does the caller on another server ([`cancellation`]).
     pub(crate) async fn carry_out<T: Send + 'static, F: Future<Output = ServiceResult<T>> + Send + 'static>(
         &self,
         change: impl FnOnce(Arc<Master>) -> F + Send + 'static,
     ) -> ServiceResult<T> {
         let stopped = || ServiceError::new(ErrorKind::Aborted, "the server stopped during the change");
-        let changing = self.changing.clone().lock_owned().await;
+        let changing = cancellation::turn(self.changing.clone().lock_owned()).await?;
         let master = self.this.upgrade().ok_or_else(stopped)?;
         let task = async move {
             let outcome = change(master.clone()).await;

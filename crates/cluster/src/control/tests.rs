@@ -130,6 +130,46 @@ async fn an_owner_carries_out_the_drops_of_its_epoch_in_their_order() {
     assert!(!has_row(&owner).await);
 }
 
+fn new_table(name: &TableName) -> NewTable {
+    NewTable {
+        name: name.clone(),
+        time_unit: TimeUnit::Micros,
+        granularity: 1,
+        delete_rule: DeleteRule::BySequence,
+        durability: None,
+        deletion_protection: false,
+        families: Vec::new(),
+        initial_splits: Vec::new(),
+        compression: Compression::None,
+        automated_backups: None,
+        front_end_data: Vec::new(),
+    }
+}
+
+/// It arrived in time. The leader asks the coordinator whether it leads still, whose answer takes long.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_waits_at_the_leader_is_called_off_when_its_caller_gives_up() {
+    let world = World::new().await;
+    let _leader = world.join(1).await;
+    world.env.sleep(Duration::from_secs(20)).await;
+    let admin = world.join(2).await.admin;
+    let name = TableName::new("n", "t");
+    admin.create_table(new_table(&name)).await.expect("made");
+    world.reached.is_slow.send_replace(true);
+    let hold = async {
+        world.env.sleep(Duration::from_secs(1)).await;
+        world.wires.hold("process-1");
+    };
+    let (lost, ()) = tokio::join!(admin.delete_table(&name), hold);
+    assert_eq!(lost.expect_err("there is no answer").kind, ErrorKind::Aborted);
+    // As if its client had made the call again, and then a table of the name.
+    world.reached.is_slow.send_replace(false);
+    world.wires.release();
+    world.env.sleep(Duration::from_secs(20)).await;
+    let tables = admin.list_tables("n").await.expect("listed");
+    assert_eq!(tables.len(), 1, "the first call was carried out");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_late_copy_of_a_deletion_leaves_a_table_that_was_made_meanwhile() {
     let world = World::new().await;
@@ -137,21 +177,7 @@ async fn a_late_copy_of_a_deletion_leaves_a_table_that_was_made_meanwhile() {
     world.env.sleep(Duration::from_secs(20)).await;
     let admin = world.join(2).await.admin;
     let name = TableName::new("n", "t");
-    let make = || {
-        admin.create_table(NewTable {
-            name: name.clone(),
-            time_unit: TimeUnit::Micros,
-            granularity: 1,
-            delete_rule: DeleteRule::BySequence,
-            durability: None,
-            deletion_protection: false,
-            families: Vec::new(),
-            initial_splits: Vec::new(),
-            compression: Compression::None,
-            automated_backups: None,
-            front_end_data: Vec::new(),
-        })
-    };
+    let make = || admin.create_table(new_table(&name));
     make().await.expect("made");
     world.wires.hold("process-1");
     let lost = admin.delete_table(&name).await.expect_err("there is no answer");

@@ -13,7 +13,7 @@ use super::*;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use stele_catalog::Catalog;
-use stele_client::{GroupUpdate, NewFamily, SnapshotFiles, SplitPolicy, TabletControl};
+use stele_client::{Cancellation, GroupUpdate, NewFamily, SnapshotFiles, SplitPolicy, TabletControl};
 use stele_coord::{Coord, CoordError, EmbeddedCoord, Txn, TxnOutcome, Watch, Write};
 use stele_env::Env;
 use stele_env::tokio_env::TokioRuntime;
@@ -244,6 +244,28 @@ async fn a_change_survives_its_caller() {
     storage.set_plan(FaultPlan::default());
     let on_storage = load(&storage, &env).await.view().table(&name).is_some();
     assert_eq!((in_memory, on_storage), (false, false));
+}
+
+/// The caller has perhaps made the change again, and others after it.
+#[tokio::test]
+async fn a_change_that_waits_is_called_off_with_its_caller_on_another_server() {
+    let env = TokioRuntime::current();
+    let catalog = Arc::new(load(&FaultyStorage::new(env.clone()), &env).await);
+    let master = Master::new(env, catalog.clone(), Arc::new(Noting::default()));
+    let name = TableName::new("n", "t");
+    master.create_table(new_table(&name)).await.unwrap();
+    for is_gone in [true, false] {
+        let turn = master.changing.clone().lock_owned().await;
+        let (caller, cancellation) = Cancellation::pair();
+        let mut deletion = Box::pin(cancellation.scope(master.delete_table(&name)));
+        assert!(futures::poll!(&mut deletion).is_pending());
+        let caller = Some(caller).filter(|_| !is_gone);
+        drop(turn);
+        let kind = deletion.await.map_err(|error| error.kind);
+        assert_eq!(kind, if is_gone { Err(ErrorKind::Cancelled) } else { Ok(()) });
+        assert_eq!(catalog.view().table(&name).is_some(), is_gone);
+        drop(caller);
+    }
 }
 
 /// A coordinator of which transactions fail, carried out or not.
