@@ -5,8 +5,9 @@
 //! * Nothing is written before every key that is there was unwrapped or found to be damaged, and that of the root was unwrapped: a
 //!   wrong key-encryption key changes nothing.
 //! * No key is made in the place of one that files are known to need.
-//! * Of the files of one key the one with the highest number is never deleted, and a lower one only when a higher one is durable. So
-//!   several servers may make and rotate keys of a root that they share.
+//! * Of the files of one key the one with the highest number is never deleted, and a lower one only when a higher one is durable. A key that
+//!   was made is used only if there is no file of another number afterwards. So several servers may make and rotate keys of a root that they
+//!   share.
 
 mod found;
 mod rotation;
@@ -231,6 +232,14 @@ impl KeyRing {
         Ok(Some(self.note(&found, found.number, false)))
     }
 
+    /// The key of a name, which is made if it has no file.
+    ///
+    /// No server deletes the last file of a key. If somebody else does, the files under it can be read only by servers that have the key in
+    /// memory, until it is restored. A server that has met such a file makes no other key. One that has met none cannot tell the table from a new
+    /// one: its directory of files says nothing of tables, and to read the headers of all files would take a request for each. It makes another
+    /// key, under which it loses nothing: its file is durable, and every server that has no key of the table takes this one. Servers that have
+    /// the former one refuse files under the other one, until they start again. The restored key and the new one cannot both be in the root,
+    /// so the files under one of both are lost. That is why operators keep `encryption/` in their backups of a root.
     async fn find_or_make(&self, name: KeyName) -> Result<Arc<RingKey>> {
         let _alone = self.making.lock().await;
         if let Some(key) = self.known(name) {
@@ -263,7 +272,7 @@ async fn make_first(below: &dyn Storage, service: &dyn KeyService, random: &dyn 
     Ok(())
 }
 
-/// Makes a key and its first file. `None` if that exists.
+/// Makes a key and its first file. `None` if the key exists.
 async fn make(
     below: &dyn Storage,
     service: &dyn KeyService,
@@ -281,6 +290,11 @@ async fn make(
         wrapped: wrap(service, &key, name, (root, is_fresh)).await?,
     };
     match below.put_if_absent(&name.path(1), Bytes::from(record.encode())).await {
+        // Since the caller has found no key, one server may have made it and another one wrapped it again. The first number is free then.
+        Ok(()) if has_others(below, name).await? => {
+            below.delete(&name.path(1)).await?;
+            Ok(None)
+        }
         Ok(()) => Ok(Some(Found {
             record,
             key,
@@ -292,6 +306,12 @@ async fn make(
         Err(StorageError::AlreadyExists { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whether a key has files of other numbers than the first. Not one of a key that was just made: one with the highest number is never deleted.
+async fn has_others(below: &dyn Storage, name: KeyName) -> Result<bool> {
+    let listed = below.list(&name.prefix()).await?;
+    Ok(listed.iter().any(|file| file.path != name.path(1)))
 }
 
 async fn wrap(

@@ -166,6 +166,56 @@ impl KeyService for Distant {
     }
 }
 
+/// While the first key of a table is wrapped, another server makes one, and a third one rotates it.
+struct Overtaken {
+    service: Arc<dyn KeyService>,
+    below: Arc<dyn Storage>,
+    is_overtaken: AtomicBool,
+}
+
+#[async_trait]
+impl KeyService for Overtaken {
+    fn current(&self) -> &str {
+        self.service.current()
+    }
+
+    async fn wrap(&self, key: &DataKey, context: &KeyContext) -> std::result::Result<Wrapped, KeyError> {
+        if self.is_overtaken.swap(false, Ordering::Relaxed) {
+            let other = encrypted(self.below.clone(), open(self.below.clone(), "a").await.unwrap());
+            write(&other, "sst/1.sst", Some(7)).await;
+            open(self.below.clone(), "b a").await.unwrap();
+        }
+        self.service.wrap(key, context).await
+    }
+
+    async fn unwrap(&self, wrapped: &Wrapped, context: &KeyContext) -> std::result::Result<DataKey, KeyError> {
+        self.service.unwrap(wrapped, context).await
+    }
+}
+
+/// Its first number is free again, and the next start would delete a file there.
+#[tokio::test]
+async fn a_key_that_others_have_made_and_rotated_meanwhile_is_not_made_again() {
+    let below: Arc<dyn Storage> = MemoryStorage::new();
+    let service = Arc::new(Overtaken {
+        service: key_file("a b"),
+        below: below.clone(),
+        is_overtaken: AtomicBool::new(false),
+    });
+    let ring = KeyRing::open(below.clone(), service.clone(), random()).await.unwrap();
+    let slow = encrypted(below.clone(), ring);
+    service.is_overtaken.store(true, Ordering::Relaxed);
+    write(&slow, "sst/2.sst", Some(7)).await;
+    let of_table = KeyName::Table(TableId(7));
+    let listed = below.list(&of_table.prefix()).await.unwrap();
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!(listed[0].path, of_table.path(2));
+    let next = encrypted(below.clone(), open(below, "b a").await.unwrap());
+    for path in ["sst/1.sst", "sst/2.sst"] {
+        assert_eq!(next.read_all(path).await.unwrap(), format!("content of {path}"));
+    }
+}
+
 /// Nobody is served before the last of them is wrapped.
 #[tokio::test]
 async fn a_rotation_does_not_wait_for_each_key() {
