@@ -222,6 +222,7 @@ impl Lifecycle {
         served.tablet.flush().await.map_err(from_tablet)?;
         let _gate = Shut::shut(served).await;
         served.tablet.check_open().map_err(from_tablet)?;
+        let _barring = served.barring.lock().await;
         let barred = self.log.bar(tablet, BarrierCause::DroppedRows).await;
         barred.map_err(from_log)?;
         let clearing = self.row_cache.clearing(tablet);

@@ -133,9 +133,7 @@ impl Loads {
             written => written?,
         };
         if runs.is_empty() {
-            // An earlier call has loaded them, perhaps one that ended before its second barrier.
-            let barred = self.log.bar(tablet.id(), BarrierCause::BulkLoad).await;
-            barred.map_err(from_log)?;
+            // An earlier call has loaded them, behind its barrier.
             return Ok(Loaded::All);
         }
         // As for a split: most of the memtables goes before writes are stopped for the rest.
@@ -143,16 +141,12 @@ impl Loads {
         let gate = Shut::shut(served).await;
         tablet.check_open().map_err(from_tablet)?;
         tablet.flush().await.map_err(from_tablet)?;
+        let barring = served.barring.lock().await;
         let barred = self.log.bar(tablet.id(), BarrierCause::BulkLoad).await;
         barred.map_err(from_log)?;
         let clearing = self.row_cache.clearing(tablet.id());
         let added = tablet.add_runs(runs).await;
-        drop(clearing);
-        // A snapshot between the first barrier and the files has a later time than that one, and lacks the files.
-        if added.is_ok() {
-            let barred = self.log.bar(tablet.id(), BarrierCause::BulkLoad).await;
-            barred.map_err(from_log)?;
-        }
+        drop((clearing, barring));
         drop(gate);
         self.flushes.wake();
         self.compactions.announce(tablet.id());

@@ -140,6 +140,7 @@ impl Snapshots {
         if flush {
             served.tablet.flush().await.map_err(from_tablet)?;
         }
+        let _barring = served.barring.lock().await;
         let manifest = served.tablet.hold_manifest().await.map_err(from_tablet)?;
         assert_eq!(
             manifest.tablet(),

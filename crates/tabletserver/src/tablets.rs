@@ -142,6 +142,7 @@ impl Tablets {
             traffic: Traffic::default(),
             gate: SharedLock::default(),
             newest_drop: Default::default(),
+            barring: Default::default(),
             row_cache: self.row_cache.clone(),
         });
         let mut tablets = self.all.write();

@@ -23,6 +23,9 @@ pub struct Served {
     pub(crate) gate: SharedLock,
     /// The newest drop of rows that has a number. Locked while one is carried out.
     pub(crate) newest_drop: tokio::sync::Mutex<DropNumber>,
+    /// Locked from the barrier of a bulk load or a drop of rows in the log until its files are those of the tablet, and while a snapshot lists
+    /// these. A snapshot in between would lack the change, and a restore would take it for one that has it: the barrier is older.
+    pub(crate) barring: tokio::sync::Mutex<()>,
     /// The server's.
     pub(crate) row_cache: Arc<RowCache>,
 }

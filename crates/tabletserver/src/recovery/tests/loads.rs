@@ -2,7 +2,7 @@
 
 use super::*;
 use stele_client::{LoadSource, Loaded, ServiceError, ServiceResult, SortedCells, TabletControl, TabletService};
-use stele_types::{ErrorKind, RequestToken, RowMutation};
+use stele_types::{ErrorKind, RequestToken, RowMutation, SnapshotId};
 
 const HALVES: (TabletId, TabletId) = (TabletId(11), TabletId(12));
 
@@ -212,4 +212,38 @@ async fn writes_go_on_during_loads() {
         assert_eq!(value(&server, TABLETS[0], &row).unwrap(), "w", "{row}");
     }
     assert_eq!(value(&server, TABLETS[0], "b").unwrap(), "v");
+}
+
+/// A snapshot in between would be younger than the barrier, and lack the change: a restore from it would, too.
+#[tokio::test]
+async fn no_snapshot_lists_files_between_a_barrier_and_the_change_behind_it() {
+    for drops in [false, true] {
+        let server = first(&Watched::over(MemoryStorage::new()), None).await;
+        write(&server, "a", "v").await;
+        server.flush(TABLETS[0]).await.unwrap();
+        let served = server.served(TABLETS[0]).unwrap();
+        let barring = served.barring.lock().await;
+        let snapshot = server.take_snapshot(SnapshotId(5), vec![TABLETS[0]], true);
+        let change = async {
+            match drops {
+                true => server.drop_rows(TABLETS[0], RowRange::all()).await,
+                false => {
+                    let load = vec![source(&["b"], "v", 1)];
+                    server.bulk_load(TABLETS[0], load).await.map(drop)
+                }
+            }
+        };
+        let mut both = Box::pin(async { tokio::join!(snapshot, change) });
+        for _ in 0..1_000 {
+            assert!(futures::poll!(&mut both).is_pending());
+            tokio::task::yield_now().await;
+        }
+        let parts = server.parts.context.storage.list("snapshots/").await.unwrap();
+        assert!(parts.is_empty(), "the snapshot waits");
+        assert!(value(&server, TABLETS[0], "a").is_some(), "nothing is dropped");
+        assert_eq!(value(&server, TABLETS[0], "b"), None, "nothing is loaded");
+        drop(barring);
+        let (snapshot, changed) = both.await;
+        assert_eq!((snapshot.unwrap().parts, changed), (1, Ok(())));
+    }
 }
