@@ -223,9 +223,8 @@ impl ControlService for Unflushable {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_tablet_that_cannot_be_closed_is_tried_at_a_pace_and_moves_once_it_can() {
-    let world = World::new().await;
+/// Server 1, which leads, and server 2, which is drained and does not close its tablet.
+async fn with_unflushable(world: &World) -> (Arc<Local>, Arc<Leader>, Arc<Unflushable>) {
     let (local, other) = (world.follow(1).await, world.follow(2).await);
     let unflushable = Arc::new(Unflushable {
         control: Control {
@@ -253,6 +252,13 @@ async fn a_tablet_that_cannot_be_closed_is_tried_at_a_pace_and_moves_once_it_can
     tables.create_table(schema, whole).await.expect("created");
     world.put(records::key(DRAINING, ServerId(2)), Bytes::new()).await;
     world.env.sleep(Duration::from_secs(1)).await;
+    (local, leader, unflushable)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tablet_that_cannot_be_closed_is_tried_at_a_pace_and_moves_once_it_can() {
+    let world = World::new().await;
+    let (local, leader, unflushable) = with_unflushable(&world).await;
     lead_for(&world, &leader, Duration::from_secs(60)).await;
     let closes = unflushable.closes.load(Ordering::Relaxed);
     assert!(
@@ -265,6 +271,27 @@ async fn a_tablet_that_cannot_be_closed_is_tried_at_a_pace_and_moves_once_it_can
     lead_for(&world, &leader, Duration::from_secs(60)).await;
     assert!(local.server.served(OLD).is_ok(), "it has moved");
     assert_eq!(leader.closing_errors(), BTreeMap::new());
+}
+
+/// The next one begins without a pause.
+#[tokio::test(start_paused = true)]
+async fn failures_of_a_move_that_is_called_off_do_not_count_for_the_next_one() {
+    let world = World::new().await;
+    let (_local, leader, _unflushable) = with_unflushable(&world).await;
+    lead_for(&world, &leader, Duration::from_secs(10)).await;
+    assert_eq!(leader.closing_errors().len(), 1);
+    // Its target gets no tablets any more.
+    world.put(records::key(DRAINING, ServerId(1)), Bytes::new()).await;
+    lead_for(&world, &leader, Duration::from_secs(10)).await;
+    let moving = target_of_move(&leader);
+    assert_eq!((moving, leader.closing_errors()), (None, BTreeMap::new()));
+}
+
+/// The target of the tablet that moves.
+fn target_of_move(leader: &Leader) -> Option<ServerId> {
+    let view = leader.local.catalog.view();
+    let mut tablets = view.tables.values().flat_map(|table| table.tablets());
+    tablets.find_map(|tablet| tablet.assignment.moving_to)
 }
 
 /// Servers 1 to 3, of which the first is returned; the others answer.

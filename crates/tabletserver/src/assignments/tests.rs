@@ -215,6 +215,9 @@ struct Ordered {
     inner: Arc<dyn Storage>,
     /// Is closed by the first listing of a log; the versions of manifests wait for that.
     listed: Arc<tokio::sync::Semaphore>,
+    /// A former owner that flushes its first tablet behind that listing.
+    dying: Option<Arc<TabletServer>>,
+    /// Its log is deleted then.
     deletes: bool,
 }
 
@@ -233,8 +236,10 @@ impl stele_storage::Layer for Ordered {
 
     async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<stele_storage::FileInfo>> {
         let listed = self.inner.list(prefix).await?;
-        if prefix.starts_with("log/") {
-            // A former owner has flushed all, and deletes its log.
+        if prefix.starts_with("log/") && !self.listed.is_closed() {
+            if let Some(dying) = &self.dying {
+                dying.flush(TABLETS[0]).await.expect("it is the owner still");
+            }
             for file in listed.iter().filter(|_| self.deletes) {
                 self.inner.delete(&file.path).await?;
             }
@@ -244,22 +249,25 @@ impl stele_storage::Layer for Ordered {
     }
 }
 
-/// Rows wait for both. The former server may delete segments in between, of which the claimed manifests have all.
+/// Rows wait for both. Between the listing and the claim the former server may flush a memtable whose records are in the listed segments, and
+/// delete those of which manifests have all.
 #[tokio::test]
 async fn a_log_is_opened_while_tablets_are_claimed() {
-    for deletes in [false, true] {
+    for (flushes, deletes) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut shared = Shared::new();
         let dead = shared.first(1).await;
         write(&dead, TABLETS[0], "a", "flushed").await;
         dead.flush(TABLETS[0]).await.unwrap();
-        if !deletes {
+        let has_logged = flushes || !deletes;
+        if has_logged {
             write(&dead, TABLETS[0], "b", "logged").await;
         }
-        drop(dead);
         let listed = Arc::new(tokio::sync::Semaphore::new(0));
-        let ordered = |inner| Ordered {
+        let mut dying = Some(dead).filter(|_| flushes);
+        let mut ordered = |inner| Ordered {
             inner,
             listed: listed.clone(),
+            dying: dying.take(),
             deletes,
         };
         let log = ordered(shared.log(1).await);
@@ -270,10 +278,10 @@ async fn a_log_is_opened_while_tablets_are_claimed() {
         let opened = TokioRuntime::current().timeout(Duration::from_secs(30), opened).await;
         opened.expect("the claim waits for no end of the opening").unwrap();
         assert_eq!(read(&next, TABLETS[0], "a").unwrap(), "flushed");
-        assert_eq!(
-            read(&next, TABLETS[0], "b").unwrap(),
-            if deletes { "" } else { "logged" }
-        );
+        let expected = if has_logged { "logged" } else { "" };
+        assert_eq!(read(&next, TABLETS[0], "b").unwrap(), expected);
+        let is_replayed = !next.assignments.replayed.lock().is_empty();
+        assert_eq!(is_replayed, !flushes && !deletes, "files have the other records");
     }
 }
 

@@ -4,6 +4,7 @@ use crate::roots::LogRoots;
 use crate::testing::World;
 use bytes::Bytes;
 use std::sync::atomic::Ordering;
+use stele_catalog::Homes;
 use stele_client::TabletControl;
 use stele_types::{RowRange, TableId, TableName};
 
@@ -142,4 +143,68 @@ async fn an_epoch_is_drawn_while_a_log_is_sealed() {
     world.env.sleep(Duration::from_secs(1)).await;
     leader.seal(ServerId(2), false).await.expect("sealed");
     assert!(leader.drawn.lock().is_some());
+}
+
+/// Tablets by the servers that have made them.
+struct Makers;
+
+impl Homes for Makers {
+    fn home_of(&self, tablet: TabletId) -> Option<Owner> {
+        let maker = u32::try_from(tablet.0).unwrap_or_default() / 10;
+        Some(Owner {
+            server: ServerId(maker),
+            epoch: Epoch(maker),
+        })
+    }
+}
+
+/// The number of the server is above the epoch, and so is the epoch of the tablets that it makes.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_joins_after_an_epoch_was_drawn_ahead_gets_tablets_and_gives_them_away() {
+    let (older, newer) = (TabletId(10), TabletId(30));
+    for moved in [older, newer] {
+        let world = World::new().await;
+        let first = world.follow(1).await;
+        let leader = world.elect(&first).await;
+        assert_eq!(leader.draw_epoch().await.expect("drawn"), Epoch(1), "the first server");
+        leader.draw_ahead().await;
+        let drawn = (*leader.drawn.lock()).expect("it is drawn");
+        assert_eq!((drawn, leader.draw_epoch().await.expect("drawn")), (Epoch(2), Epoch(3)));
+        let third = world.follow(3).await;
+        world.serve(3, &third);
+        world.note_member(3).await;
+        let middle = Bytes::from_static(b"m");
+        let (mut below, mut above) = (RowRange::all(), RowRange::all());
+        (below.end, above.start) = (Some(middle.clone()), middle);
+        let schema = TableSchema::new(TableId(1), TableName::new("n", "t"));
+        for (maker, made) in [(&first, (older, below.clone())), (&third, (newer, above.clone()))] {
+            let made = maker.server.create_tablets(Arc::new(schema.clone()), vec![made]);
+            made.await.expect("made");
+        }
+        let tables = first.catalog.lead(leader.fence.clone(), Arc::new(Makers)).await;
+        let tables = tables.expect("it leads");
+        let created = tables.create_table(schema, vec![(older, below), (newer, above)]);
+        created.await.expect("created");
+        world.env.sleep(Duration::from_secs(1)).await;
+        let (from, to, target) = match moved == older {
+            true => (&first, &third, ServerId(3)),
+            false => (&third, &first, ServerId(1)),
+        };
+        let owner = first.catalog.owner_of(moved).expect("it has one");
+        from.close(moved, owner.epoch, Closing::HandOver).await.expect("closed");
+        let seen = Assignment {
+            owner: Some(owner),
+            ..Assignment::default()
+        };
+        let assigned = leader
+            .assign(&[(moved, seen, target, Vec::new())])
+            .await
+            .expect("assigned");
+        for (server, tablets) in assigned {
+            leader.open(server, tablets).await.expect("asked");
+        }
+        let served = to.server.served(moved).expect("it is served there");
+        let epoch = served.tablet.epoch();
+        assert!(epoch > owner.epoch && (epoch == drawn) == (moved == older), "{epoch}");
+    }
 }
