@@ -138,8 +138,8 @@ pub enum Step {
     /// behind that cell.
     MutateNow(Mutation),
     /// Deletes the newest version that a column has before the operation, the second such step of the column the one behind it, and
-    /// so on. Where there is none, it is a delete of the version at the server's time, as in HBase, and so of a cell that the
-    /// operation itself writes at that time, and by timestamp of later writes at it. `NotFound` when the schema lacks the family.
+    /// so on. Where there is none, it is a delete of the version at the server's time, as in HBase. That
+    /// hides a cell that the operation itself writes at that time, and by timestamp also later writes at it. `NotFound` when the schema lacks the family.
     DeleteNewest {
         /// Which family.
         family: FamilyId,

@@ -433,7 +433,7 @@ impl Part<'_> {
     }
 
     /// Carries out the writes of the region, one request for each group. Those that read the row come first, so that they see it without
-    /// the others: a put of the batch into the same column stays, where HBase hides one without a time behind the delete of an absent
+    /// the others: a put of the batch into the same column stays. HBase hides one without a time behind the delete of an absent
     /// version.
     ///
     /// Rows that are read cost an operation each, one after another. A batch that deletes newest versions in a thousand rows so waits for

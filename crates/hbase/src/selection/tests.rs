@@ -248,7 +248,7 @@ fn a_filter_sees_the_versions_of_the_read_where_deletes_act_by_sequence() {
     assert_eq!(offered(i32::MAX as u32), [3, 3]);
 }
 
-/// HBase looks for the families of a scan before it opens them.
+/// HBase checks the families of a scan before it opens them.
 #[test]
 fn a_raw_scan_of_a_column_of_an_absent_family_lacks_the_family() {
     let schema = Model::new(&[""]).schema.clone();
