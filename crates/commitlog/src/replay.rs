@@ -10,6 +10,7 @@ mod independent;
 mod inspect;
 mod reader;
 
+use ahead::Ahead;
 pub(crate) use gap::{Gap, counts_behind, gap_without_header};
 pub use independent::independent_bytes;
 pub use inspect::inspect;
@@ -47,8 +48,6 @@ pub struct ReplayReport {
 
 /// Segments of one listing that are opened concurrently.
 const OPENED_CONCURRENTLY: usize = 32;
-/// Segments whose first bytes are fetched concurrently, in advance: at most 32 MiB, before there is anything else in memory.
-const READ_CONCURRENTLY: usize = 8;
 
 /// Reads every segment under `log/` and hands every record that counts to `visit`. Sequence numbers, not file order,
 /// order the records of a tablet: its stream may have changed between processes.
@@ -70,16 +69,18 @@ pub async fn replay_through<E: From<LogError>>(
     mut visit: impl FnMut(Record) -> Result<(), E>,
 ) -> Result<ReplayReport, E> {
     let segments = open_wanted(storage, ("log/", &|_, number| number <= last), 0).await?;
-    replay_opened(segments, |_, record| visit(record)).await
+    replay_opened((segments, None), |_, record| visit(record)).await
 }
 
-/// Some streams of a log whose segments are open, with their headers. Nothing else of their content is in memory.
+/// Some streams of a log whose segments are open, with their headers. Nothing else of their content is in memory before it is read ahead.
 ///
 /// Nobody appends to the log any more. A segment that is deleted after the opening is left out by the replay, as any other.
 pub struct OpenedLog {
     segments: Vec<Opened>,
     found: BTreeSet<u32>,
     wanted: BTreeSet<u32>,
+    /// Reads all segments, once it has begun.
+    ahead: Option<Ahead>,
 }
 
 impl OpenedLog {
@@ -116,7 +117,18 @@ impl OpenedLog {
             segments,
             found,
             wanted,
+            ahead: None,
         })
+    }
+
+    /// Reads the beginning of the log into memory, as much as a replay reads ahead. The future may be dropped: the replay goes on from there.
+    /// An error is the replay's.
+    pub async fn read_ahead(&mut self) {
+        let segments = &self.segments;
+        let ahead = self
+            .ahead
+            .get_or_insert_with(|| ahead_of(segments, &known_lengths(segments)));
+        ahead.fill().await;
     }
 
     /// All streams of which the log has a file.
@@ -141,28 +153,24 @@ impl OpenedLog {
             "streams are opened before they are replayed"
         );
         let mut segments = self.segments;
+        let opened = segments.len();
         segments.retain(|segment| streams.contains(&segment.stream));
-        replay_opened(segments, visit).await
+        let ahead = self.ahead.filter(|_| segments.len() == opened);
+        replay_opened((segments, ahead), visit).await
     }
 }
 
-/// Replays segments that are open.
+/// Replays segments that are open, and perhaps read ahead.
 async fn replay_opened<E: From<LogError>>(
-    segments: Vec<Opened>,
+    (segments, ahead): (Vec<Opened>, Option<Ahead>),
     mut visit: impl FnMut(u32, Record) -> Result<(), E>,
 ) -> Result<ReplayReport, E> {
     let mut report = ReplayReport::default();
     let known = known_lengths(&segments);
     // The segments with a gap, and those dropped for it, with the place of the gap.
     let mut gaps: HashMap<(u32, u64), Gap> = HashMap::new();
-    let beginnings = segments.into_iter().map(|segment| {
-        let lengths = known.get(&(segment.stream, segment.number)).copied();
-        read_beginning(segment, lengths)
-    });
-    // The following segments are read while records are handed out.
-    let beginnings: Vec<_> = beginnings.collect();
-    let mut beginnings = futures::stream::iter(beginnings).buffered(READ_CONCURRENTLY);
-    while let Some((segment, beginning)) = beginnings.next().await {
+    let mut ahead = ahead.or_else(|| Some(ahead_of(&segments, &known)));
+    for (place, segment) in segments.into_iter().enumerate() {
         let Opened {
             stream,
             number,
@@ -190,20 +198,21 @@ async fn replay_opened<E: From<LogError>>(
         };
         report.bytes += file.len();
         if header.is_some() {
-            let Some(beginning) = unless_deleted(beginning)? else {
-                continue;
-            };
-            let mut reader = SegmentReader::new(file, number, lengths).beginning_with(beginning);
+            let mut bytes = ahead.take().expect("each reader gives it back");
+            bytes.begin(place);
+            let mut reader = SegmentReader::new(file, number, lengths).walking(bytes);
             let is_there = hand_out(&mut reader, &mut info, &mut report, |record| visit(stream, record)).await?;
             info.end = reader.at;
+            let (torn_bytes, gap) = (reader.torn_bytes(), reader.gap());
+            ahead = reader.into_ahead();
             if !is_there {
                 continue;
             }
-            report.torn_bytes += reader.torn_bytes();
-            if reader.torn_bytes() > 0 || reader.gap().is_some() {
+            report.torn_bytes += torn_bytes;
+            if torn_bytes > 0 || gap.is_some() {
                 info.state = SegmentState::GivenUp;
             }
-            if let Some(gap) = reader.gap() {
+            if let Some(gap) = gap {
                 gaps.insert((stream, number), gap);
             }
         } else {
@@ -217,6 +226,16 @@ async fn replay_opened<E: From<LogError>>(
     }
     report.dropped.reverse();
     Ok(report)
+}
+
+/// Reads all segments.
+fn ahead_of(segments: &[Opened], known: &HashMap<(u32, u64), KnownLengths>) -> Ahead {
+    Ahead::new(segments.iter().map(|segment| {
+        let lengths = known.get(&(segment.stream, segment.number)).copied();
+        let reader = SegmentReader::new(segment.file.clone(), segment.number, lengths);
+        // Of one without a header nothing counts.
+        (segment.file.clone(), segment.header.map_or(0, |_| reader.end))
+    }))
 }
 
 /// Hands out, notes and counts the records of a segment, and skips marks; `false` when it was deleted meanwhile.
@@ -323,19 +342,6 @@ async fn open_all(storage: &dyn Storage, files: Vec<FileInfo>, more: usize) -> R
     drop(opening);
     check_deleted(storage, &missing).await?;
     Ok(segments)
-}
-
-/// The bytes that a walk over the segment reads first.
-async fn read_beginning(segment: Opened, lengths: Option<KnownLengths>) -> (Opened, Result<Bytes, LogError>) {
-    let reader = SegmentReader::new(segment.file.clone(), segment.number, lengths);
-    let read = match segment.header {
-        Some(_) if reader.at < reader.end => {
-            let len = ahead::range_len(&*segment.file, reader.at, reader.end);
-            segment.file.read_at(reader.at, len).await
-        }
-        _ => Ok(Bytes::new()),
-    };
-    (segment, read.map_err(LogError::from))
 }
 
 /// Segments that were listed and could not be opened must not be listed any more.

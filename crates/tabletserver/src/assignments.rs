@@ -67,6 +67,8 @@ pub(crate) struct Assignments {
     under_way: Mutex<BTreeSet<TabletId>>,
     /// One replay at a time: they share the memory for it.
     replaying: tokio::sync::Mutex<()>,
+    /// One log at a time is read ahead before its replay.
+    reading_ahead: Arc<tokio::sync::Semaphore>,
     /// Served tablets with records that are in logs of other servers and not in files.
     replayed: Mutex<BTreeMap<TabletId, FromLogs>>,
     /// Tablets that were served here once, last under these epochs, or declined. The row cache may have results of their rows.
@@ -125,6 +127,7 @@ impl Assignments {
             replaying: tokio::sync::Mutex::default(),
             replayed: Mutex::default(),
             left: Mutex::default(),
+            reading_ahead: Arc::new(tokio::sync::Semaphore::new(1)),
             schemas: parts.schemas.clone(),
             stopping: parts.stopping.clone(),
         }
@@ -229,7 +232,14 @@ impl Assignments {
         };
         match futures::future::select(claiming.boxed(), opening.boxed()).await {
             Either::Left((claimed, opening)) => (opening, claimed),
-            Either::Right((opened, claiming)) => (futures::future::ready(opened).boxed(), claiming.await),
+            Either::Right((mut opened, claiming)) => {
+                let reading = opened.read_ahead(&self.reading_ahead).boxed();
+                let claimed = match futures::future::select(claiming, reading).await {
+                    Either::Left((claimed, _)) => claimed,
+                    Either::Right(((), claiming)) => claiming.await,
+                };
+                (futures::future::ready(opened).boxed(), claimed)
+            }
         }
     }
 

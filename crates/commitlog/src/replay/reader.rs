@@ -106,8 +106,10 @@ pub(crate) struct SegmentReader {
     buffer: Bytes,
     /// File offset of the buffer's first byte.
     buffer_at: u64,
-    /// The bytes behind the buffer, for a walk through the whole segment.
+    /// The bytes behind the buffer, for a walk through the whole segment, and those of the segments behind this one.
     ahead: Option<Ahead>,
+    /// The buffer ends where `ahead` is.
+    walks: bool,
 }
 
 impl SegmentReader {
@@ -122,22 +124,24 @@ impl SegmentReader {
             buffer: Bytes::new(),
             buffer_at: 0,
             ahead: None,
+            walks: false,
         }
     }
 
-    /// The same reader for a walk through the whole segment, with bytes that were read from its place already.
-    pub(super) fn beginning_with(self, buffer: Bytes) -> Self {
-        debug_assert!(
-            self.buffer.is_empty() && buffer.len() as u64 <= self.end.saturating_sub(self.at),
-            "a reader begins with bytes from its own place"
-        );
-        let behind = self.at + buffer.len() as u64;
+    /// The same reader for a walk through the whole segment, whose bytes come next.
+    pub(super) fn walking(self, ahead: Ahead) -> Self {
+        assert_eq!(ahead.at(), self.at, "a walk begins at the reader's place");
         SegmentReader {
-            ahead: Some(Ahead::new(self.file.clone(), behind, self.end)),
             buffer_at: self.at,
-            buffer,
+            ahead: Some(ahead),
+            walks: true,
             ..self
         }
+    }
+
+    /// For the next segment.
+    pub(super) fn into_ahead(self) -> Option<Ahead> {
+        self.ahead
     }
 
     /// The gap at the reader's place, if the next segment says that more was acknowledged.
@@ -205,7 +209,7 @@ impl SegmentReader {
         let buffered = self.buffer_at + self.buffer.len() as u64;
         if offset < self.buffer_at || offset + len as u64 > buffered {
             self.buffer = match &mut self.ahead {
-                Some(ahead) if (self.buffer_at..=buffered).contains(&offset) => {
+                Some(ahead) if self.walks && (self.buffer_at..=buffered).contains(&offset) => {
                     debug_assert_eq!(
                         ahead.at(),
                         buffered,
@@ -215,7 +219,7 @@ impl SegmentReader {
                     ahead.extend(rest, len).await?
                 }
                 _ => {
-                    self.ahead = None;
+                    self.walks = false;
                     let want = len.max(READ_BYTES).min((self.end - offset) as usize);
                     self.file.read_at(offset, want).await?
                 }

@@ -1,8 +1,8 @@
 //! Opens the logs of former servers while tablets are claimed: rows wait for both.
 //!
-//! Only listings and the headers of segments are read. No record is in memory before the claims, and none is applied. The logs are sealed,
+//! Listings, the headers of segments and the beginning of one log are read. No record is applied before the claims. The logs are sealed,
 //! so a listing before the claim shows every record that one after it would. A segment that a former server deletes in between is
-//! flushed by manifests that it had committed by then, and the claims come after those.
+//! flushed by manifests that it had committed by then, and the claims come after those. Then its records that were read before are left out.
 
 use crate::recovery::Log;
 use crate::roots::SealedLogs;
@@ -13,13 +13,18 @@ use stele_client::Assignment;
 use stele_commitlog::{LogError, OpenedLog};
 use stele_storage::Storage;
 use stele_types::{ServerId, TabletId, stream_of};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Logs opened concurrently. One server has died, mostly.
 const LOGS_CONCURRENT: usize = 4;
 
 /// Logs that are open, of those that are wanted.
 #[derive(Default)]
-pub(super) struct OpenedLogs(BTreeMap<ServerId, (Arc<dyn Storage>, OpenedLog)>);
+pub(super) struct OpenedLogs {
+    logs: BTreeMap<ServerId, (Arc<dyn Storage>, OpenedLog)>,
+    /// Allows the reading ahead of one of them, until all are replayed.
+    permit: Option<OwnedSemaphorePermit>,
+}
 
 impl OpenedLogs {
     /// Opens the logs that assignments need, as far as the numbers of their streams are known. Where that fails, the replay tries again and
@@ -38,12 +43,25 @@ impl OpenedLogs {
         });
         let opening: Vec<_> = opening.collect();
         let opened = futures::stream::iter(opening).buffered(LOGS_CONCURRENT);
-        OpenedLogs(opened.filter_map(futures::future::ready).collect().await)
+        OpenedLogs {
+            logs: opened.filter_map(futures::future::ready).collect().await,
+            permit: None,
+        }
+    }
+
+    /// Reads the beginning of a log: of one at a time and server, so that a bounded number of bytes is in memory.
+    pub(super) async fn read_ahead(&mut self, turns: &Arc<Semaphore>) {
+        self.permit = turns.clone().try_acquire_owned().ok();
+        if self.permit.is_some()
+            && let Some((_, log)) = self.logs.values_mut().next()
+        {
+            log.read_ahead().await;
+        }
     }
 
     /// The log of a server, if it is open.
     pub(super) fn take(&mut self, server: ServerId) -> Option<Log> {
-        let (root, log) = self.0.remove(&server)?;
+        let (root, log) = self.logs.remove(&server)?;
         Some((root, Some(log)))
     }
 }
