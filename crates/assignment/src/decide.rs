@@ -266,7 +266,7 @@ impl<'a> Decision<'a> {
         let logs = self.logs_of_next(tablet).into_iter();
         logs.map(|log| {
             let streams = self.view.servers.get(&log).map_or(0, |server| server.log_streams);
-            (log, stream_of(tablet.id, streams))
+            (log, stream_of(log, tablet.id, streams))
         })
         .collect()
     }

@@ -30,7 +30,8 @@ struct Opening {
     /// The place of its schema in the call.
     schema: usize,
     logs: Vec<ServerId>,
-    #[serde(default)]
+    /// By the name `streams` versions before 0.1.0 had another division of tablets over streams.
+    #[serde(default, rename = "divided")]
     streams: BTreeMap<ServerId, u32>,
 }
 

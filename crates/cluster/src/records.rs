@@ -62,12 +62,12 @@ pub struct LogRecord {
     /// Its bytes when it was sealed.
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
-    /// How many streams it has; 0 if that is not known.
-    #[prost(uint32, tag = "3")]
-    pub streams: u32,
     /// The server was given up, and its log is being sealed: it is no member any more, and does not become one again.
     #[prost(bool, tag = "4")]
     pub given_up: bool,
+    /// How many streams it has; 0 if that is not known. Field 3 had the same, of a log whose streams have other tablets.
+    #[prost(uint32, tag = "5")]
+    pub streams: u32,
 }
 
 /// A server that archives its log.
@@ -164,15 +164,21 @@ mod tests {
         assert_eq!(encode(&log), b"\x01\x08\x01\x10\xac\x02"[..]);
         assert_eq!(decode(b"\x01\x08\x01\x10\xac\x02"), Ok(log.clone()));
         let log = LogRecord { streams: 2, ..log };
-        assert_eq!(encode(&log), b"\x01\x08\x01\x10\xac\x02\x18\x02"[..]);
-        assert_eq!(decode(b"\x01\x08\x01\x10\xac\x02\x18\x02"), Ok(log));
+        assert_eq!(encode(&log), b"\x01\x08\x01\x10\xac\x02\x28\x02"[..]);
+        assert_eq!(decode(b"\x01\x08\x01\x10\xac\x02\x28\x02"), Ok(log));
         let log = LogRecord {
             streams: 2,
             given_up: true,
             ..LogRecord::default()
         };
-        assert_eq!(encode(&log), b"\x01\x18\x02\x20\x01"[..]);
-        assert_eq!(decode(b"\x01\x18\x02\x20\x01"), Ok(log));
+        assert_eq!(encode(&log), b"\x01\x20\x01\x28\x02"[..]);
+        assert_eq!(decode(b"\x01\x20\x01\x28\x02"), Ok(log.clone()));
+        let unknown = LogRecord { streams: 0, ..log };
+        assert_eq!(
+            decode(b"\x01\x18\x02\x20\x01"),
+            Ok(unknown),
+            "streams that have other tablets"
+        );
         let promotion = PromotionRecord {
             root: Bytes::from_static(b"r"),
             source: "s".to_owned(),

@@ -19,10 +19,12 @@ use stele_commitlog::{
 };
 use stele_env::Env;
 use stele_storage::Storage;
-use stele_types::{Epoch, TabletId, stream_of};
+use stele_types::{Epoch, ServerId, TabletId, stream_of};
 
 /// The streams of a server.
 pub(crate) struct CommitLog {
+    /// Whose log it is: decides the streams of tablets. Where one server owns the data root, any number serves.
+    server: ServerId,
     streams: Vec<Arc<Stream>>,
     tablets: Arc<Tablets>,
     /// Bytes of log at which tablets are flushed for it.
@@ -99,6 +101,7 @@ impl CommitLog {
             "a log has a stream, which owns the segments of former owners"
         );
         CommitLog {
+            server: ServerId(epoch.0),
             streams,
             tablets,
             bytes_max: options.log_bytes_max,
@@ -113,7 +116,7 @@ impl CommitLog {
 
     /// The stream of a tablet.
     pub(crate) fn stream_of(&self, tablet: TabletId) -> &Arc<Stream> {
-        &self.streams[stream_of(tablet, self.stream_count()) as usize]
+        &self.streams[stream_of(self.server, tablet, self.stream_count()) as usize]
     }
 
     /// How many streams there are. It does not change as long as the server lives.

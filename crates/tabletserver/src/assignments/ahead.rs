@@ -84,7 +84,10 @@ pub(super) fn wanted_streams(assignments: &[Assignment]) -> BTreeMap<ServerId, B
     for (server, tablet, stated) in needed {
         let is_agreed = counts.get(&server).is_some_and(|counts| counts.len() == 1);
         if let Some(count) = stated.filter(|_| is_agreed) {
-            wanted.entry(server).or_default().insert(stream_of(tablet, count));
+            wanted
+                .entry(server)
+                .or_default()
+                .insert(stream_of(server, tablet, count));
         }
     }
     wanted
@@ -107,7 +110,7 @@ mod tests {
 
     #[test]
     fn streams_are_wanted_where_all_tablets_state_the_same_number() {
-        let both = BTreeSet::from([stream_of(TabletId(1), 2), stream_of(TabletId(2), 2)]);
+        let both = BTreeSet::from([1, 2].map(|tablet| stream_of(ServerId(7), TabletId(tablet), 2)));
         let of = |assignments: &[Assignment]| wanted_streams(assignments);
         let agreeing = [assignment(1, &[7], &[(7, 2)]), assignment(2, &[7], &[(7, 2), (8, 1)])];
         assert_eq!(of(&agreeing), BTreeMap::from([(ServerId(7), both)]));

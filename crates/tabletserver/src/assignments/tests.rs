@@ -294,7 +294,7 @@ async fn only_the_streams_of_the_tablets_that_are_taken_up_are_read() {
         write(&dead, tablet, row, "logged").await;
     }
     drop(dead);
-    let streams = TABLETS.map(|tablet| stele_types::stream_of(tablet, STREAMS));
+    let streams = TABLETS.map(|tablet| stele_types::stream_of(ServerId(1), tablet, STREAMS));
     assert_ne!(streams[0], streams[1], "the tablets have streams of their own");
     let log = shared.log(1).await;
     for segment in log.list(&format!("log/{:04x}/", streams[1])).await.unwrap() {

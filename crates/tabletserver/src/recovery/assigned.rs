@@ -25,8 +25,8 @@ use stele_types::{ServerId, TabletId, stream_of};
 /// A log for a replay: its root, and its segments if they are open already.
 pub(crate) type Log = (Arc<dyn Storage>, Option<OpenedLog>);
 
-/// A log, how many streams it has if that is known, and the tablets that need it.
-type LogOfTablets = (Log, Option<u32>, BTreeMap<TabletId, Arc<Tablet>>);
+/// A log, whose it is and how many streams it has if that is known, and the tablets that need it.
+type LogOfTablets = (Log, Option<(ServerId, u32)>, BTreeMap<TabletId, Arc<Tablet>>);
 
 /// How much memory replayed records may take.
 #[derive(Clone, Copy, Debug)]
@@ -113,9 +113,9 @@ impl Claimed {
                 .flatten()
                 .filter(|one| stated().all(|other| other == Some(*one)));
             if context.env.planted(PlantedBug::LeaveStreamsOut) {
-                tablets.retain(|tablet, _| stream_of(*tablet, streams.unwrap_or(1)) == 0);
+                tablets.retain(|tablet, _| stream_of(server, *tablet, streams.unwrap_or(1)) == 0);
             }
-            (log, streams, tablets)
+            (log, streams.map(|count| (server, count)), tablets)
         };
         let servers: BTreeSet<ServerId> = logs.keys().copied().collect();
         let mut logs: Vec<LogOfTablets> = logs.into_iter().map(source).collect();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use stele_commitlog::{LogError, OpenedLog, Record, ReplayReport, replay_through};
 use stele_storage::Storage;
 use stele_tablet::{Batch, Tablet};
-use stele_types::{SeqNo, TabletId, stream_of};
+use stele_types::{SeqNo, ServerId, TabletId, stream_of};
 
 /// A log, and the tablets whose records in it are wanted. Of other tablets it may have records, too: of tablets that were
 /// dropped or split, which are in their successors' files, or that another server has.
@@ -18,8 +18,8 @@ pub(crate) struct Source<'a> {
     pub(crate) storage: &'a dyn Storage,
     /// The last segment that is read.
     pub(crate) last_segment: u64,
-    /// How many streams the log has; `None` if a tablet may have records in any.
-    pub(crate) streams: Option<u32>,
+    /// Whose log it is, and how many streams it has; `None` if a tablet may have records in any.
+    pub(crate) streams: Option<(ServerId, u32)>,
     /// The log as it was opened before the replay; the first replay takes it. It may have more streams than are wanted.
     pub(super) opened: Mutex<Option<OpenedLog>>,
     /// Whose records.
@@ -55,15 +55,15 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The streams of the tablets in a log of `streams`, which may be open already.
+    /// The streams of the tablets in the log of a server that has `streams`, and may be open already.
     pub(crate) fn streams_of(
         (storage, opened): (&'a dyn Storage, Option<OpenedLog>),
-        streams: u32,
+        (server, streams): (ServerId, u32),
         tablets: BTreeMap<TabletId, Arc<Tablet>>,
     ) -> Self {
         assert!(streams > 0, "a log has a stream");
         Source {
-            streams: Some(streams),
+            streams: Some((server, streams)),
             opened: Mutex::new(opened),
             ..Source::whole(storage, tablets)
         }
@@ -76,8 +76,8 @@ impl<'a> Source<'a> {
         wants: impl Fn(&TabletId) -> bool,
         mut visit: impl FnMut(&Tablet, &Batch, SeqNo, SeqNo),
     ) -> Result<ReplayReport, LogError> {
-        if let Some(count) = self.streams {
-            match self.replay_part(count, &wants, &mut visit).await {
+        if let Some((server, count)) = self.streams {
+            match self.replay_part((server, count), &wants, &mut visit).await {
                 Ok(report) => return Ok(report),
                 Err(Ended::Failed(error)) => return Err(error),
                 Err(Ended::FewerStreams) => tracing::debug!(
@@ -103,12 +103,12 @@ impl<'a> Source<'a> {
     /// Replays the streams of the wanted tablets.
     async fn replay_part(
         &self,
-        count: u32,
+        (server, count): (ServerId, u32),
         wants: &impl Fn(&TabletId) -> bool,
         visit: &mut impl FnMut(&Tablet, &Batch, SeqNo, SeqNo),
     ) -> Result<ReplayReport, Ended> {
         let wanted = self.tablets.keys().filter(|tablet| wants(tablet));
-        let streams: BTreeSet<u32> = wanted.map(|tablet| stream_of(*tablet, count)).collect();
+        let streams: BTreeSet<u32> = wanted.map(|tablet| stream_of(server, *tablet, count)).collect();
         let before = self.opened.lock().take();
         let opened = match before.filter(|opened| streams.is_subset(opened.wanted())) {
             Some(opened) => opened,
@@ -122,7 +122,7 @@ impl<'a> Source<'a> {
             false => return Err(Ended::MoreStreams),
         }
         let replayed = opened.replay(&streams, |stream, record| {
-            if stream_of(record.tablet, count) != stream {
+            if stream_of(server, record.tablet, count) != stream {
                 return Err(Ended::Misplaced(record.tablet));
             }
             self.show(&record, wants, visit).map_err(Ended::Failed)

@@ -4,7 +4,7 @@ use super::served::Served;
 use arc_swap::{ArcSwap, Guard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stele_types::{TabletId, stream_of};
+use stele_types::TabletId;
 
 /// Maps from ids to tablets: with ten thousand tablets, a change of one copies 160 entries.
 const ROUTE_SHARDS: usize = 64;
@@ -41,10 +41,14 @@ impl Routes {
     }
 }
 
-/// The place of a tablet among `places`, as evenly as streams of a log are chosen.
+/// Bits of an identifier below the number of its block.
+const BLOCK_BITS: u32 = 20;
+
+/// The place of a tablet among `places`. A table and each split take a block of identifiers of their own, and most are the first of theirs.
 fn place_of(tablet: TabletId, places: usize) -> usize {
     assert!(places > 0, "a tablet is in one of some places");
-    stream_of(tablet, places as u32) as usize
+    let block = tablet.0 >> BLOCK_BITS;
+    (block.wrapping_add(tablet.0) % places as u64) as usize
 }
 
 #[cfg(test)]
