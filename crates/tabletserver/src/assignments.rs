@@ -233,11 +233,8 @@ impl Assignments {
         match futures::future::select(claiming.boxed(), opening.boxed()).await {
             Either::Left((claimed, opening)) => (opening, claimed),
             Either::Right((mut opened, claiming)) => {
-                let reading = opened.read_ahead(&self.reading_ahead).boxed();
-                let claimed = match futures::future::select(claiming, reading).await {
-                    Either::Left((claimed, _)) => claimed,
-                    Either::Right(((), claiming)) => claiming.await,
-                };
+                opened.begin_reading(&self.reading_ahead);
+                let claimed = opened.reading_while(claiming).await;
                 (futures::future::ready(opened).boxed(), claimed)
             }
         }
@@ -409,18 +406,25 @@ impl Assignments {
         let servers: BTreeSet<ServerId> = claimed.iter().flat_map(Claimed::logs).copied().collect();
         debug_assert!(!servers.is_empty(), "tablets without logs are not replayed");
         let sealed = self.sealed()?;
-        let _alone = self.replaying.lock().await;
-        let mut logs: BTreeMap<ServerId, Log> = BTreeMap::new();
-        for server in servers {
-            if let Some(log) = opened.take(server) {
-                logs.insert(server, log);
-                continue;
+        let unopened: Vec<ServerId> = servers.iter().copied().filter(|server| !opened.has(*server)).collect();
+        let preparing = async {
+            let alone = self.replaying.lock().await;
+            let mut logs: BTreeMap<ServerId, Log> = BTreeMap::new();
+            for server in unopened {
+                let root = sealed.open(server).await;
+                let refused = |error: stele_storage::StorageError| {
+                    ServiceError::new(error.kind(), format!("the log of server {server}: {error}"))
+                };
+                logs.insert(server, (root.map_err(refused)?, None));
             }
-            let root = sealed.open(server).await;
-            let root =
-                root.map_err(|error| ServiceError::new(error.kind(), format!("the log of server {server}: {error}")));
-            logs.insert(server, (root?, None));
-        }
+            ServiceResult::Ok((alone, logs))
+        };
+        let (_alone, mut logs) = opened.reading_while(preparing).await?;
+        logs.extend(
+            servers
+                .into_iter()
+                .filter_map(|server| Some((server, opened.take(server)?))),
+        );
         debug_assert!(
             claimed
                 .iter()

@@ -7,7 +7,10 @@
 use crate::recovery::Log;
 use crate::roots::SealedLogs;
 use futures::StreamExt;
+use futures::future::{self, Either};
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use stele_client::Assignment;
 use stele_commitlog::{LogError, OpenedLog};
@@ -44,19 +47,34 @@ impl OpenedLogs {
         let opening: Vec<_> = opening.collect();
         let opened = futures::stream::iter(opening).buffered(LOGS_CONCURRENT);
         OpenedLogs {
-            logs: opened.filter_map(futures::future::ready).collect().await,
+            logs: opened.filter_map(future::ready).collect().await,
             permit: None,
         }
     }
 
-    /// Reads the beginning of a log: of one at a time and server, so that a bounded number of bytes is in memory.
-    pub(super) async fn read_ahead(&mut self, turns: &Arc<Semaphore>) {
+    /// Allows to read the beginning of a log: of one at a time and server, so that a bounded number of bytes is in memory.
+    pub(super) fn begin_reading(&mut self, turns: &Arc<Semaphore>) {
         self.permit = turns.clone().try_acquire_owned().ok();
-        if self.permit.is_some()
-            && let Some((_, log)) = self.logs.values_mut().next()
-        {
-            log.read_ahead().await;
+    }
+
+    /// Waits for something and reads the beginning of the log meanwhile, if that is allowed. Its requests are so polled until the replay
+    /// polls them: one of them may hold a lock of the store's client, for which those of other tablets wait.
+    pub(super) async fn reading_while<T>(&mut self, other: impl Future<Output = T>) -> T {
+        let log = self.logs.values_mut().next().filter(|_| self.permit.is_some());
+        let reading = async {
+            if let Some((_, log)) = log {
+                log.read_ahead().await;
+            }
+        };
+        match future::select(pin!(other), pin!(reading)).await {
+            Either::Left((done, _)) => done,
+            Either::Right(((), other)) => other.await,
         }
+    }
+
+    /// Whether the log of a server is open.
+    pub(super) fn has(&self, server: ServerId) -> bool {
+        self.logs.contains_key(&server)
     }
 
     /// The log of a server, if it is open.

@@ -17,7 +17,7 @@ use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_sstable::Cache;
 use stele_storage::memory::MemoryStorage;
-use stele_storage::{AppendFile, Storage, StorageError};
+use stele_storage::{AppendFile, ReadFile, Storage, StorageError};
 use stele_types::{Durability, RowRange, TableId, TableSchema};
 
 /// Streams of their logs.
@@ -283,6 +283,78 @@ async fn a_log_is_opened_while_tablets_are_claimed() {
         let is_replayed = !next.assignments.replayed.lock().is_empty();
         assert_eq!(is_replayed, !flushes && !deletes, "files have the other records");
     }
+}
+
+/// A storage of a log that tells of the first read behind the header of a segment.
+struct Read {
+    inner: Arc<dyn Storage>,
+    read: Arc<tokio::sync::Semaphore>,
+}
+
+#[async_trait]
+impl stele_storage::Layer for Read {
+    fn below(&self) -> &dyn Storage {
+        &*self.inner
+    }
+
+    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
+        Ok(Arc::new(ReadSegment {
+            inner: self.inner.open(path).await?,
+            read: self.read.clone(),
+        }))
+    }
+}
+
+struct ReadSegment {
+    inner: Arc<dyn ReadFile>,
+    read: Arc<tokio::sync::Semaphore>,
+}
+
+#[async_trait]
+impl ReadFile for ReadSegment {
+    async fn read_at(&self, offset: u64, len: usize) -> stele_storage::Result<Bytes> {
+        if offset + len as u64 > stele_commitlog::format::SEGMENT_HEADER_BYTES as u64 {
+            self.read.close();
+        }
+        self.inner.read_at(offset, len).await
+    }
+
+    fn try_read_at(&self, offset: u64, len: usize) -> Option<stele_storage::Result<Bytes>> {
+        self.inner.try_read_at(offset, len)
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn path(&self) -> &str {
+        self.inner.path()
+    }
+}
+
+/// The claim waits for the first read of records, so it would never come if that came after it.
+#[tokio::test]
+async fn a_log_is_read_while_tablets_are_claimed() {
+    let mut shared = Shared::new();
+    let dead = shared.first(1).await;
+    write(&dead, TABLETS[0], "b", "logged").await;
+    drop(dead);
+    let read = Arc::new(tokio::sync::Semaphore::new(0));
+    let log = Read {
+        inner: shared.log(1).await,
+        read: read.clone(),
+    };
+    shared.logs.0.lock().insert(ServerId(1), Arc::new(log));
+    shared.data = Arc::new(Ordered {
+        inner: shared.data.clone(),
+        listed: read,
+        deletes: false,
+    });
+    let next = shared.join(2).await;
+    let opened = open(&next, TABLETS[0], 3, &[1]);
+    let opened = TokioRuntime::current().timeout(Duration::from_secs(10), opened).await;
+    opened.expect("the claim waits for no end of the replay").unwrap();
+    assert_eq!(self::read(&next, TABLETS[0], "b").unwrap(), "logged");
 }
 
 /// The segments of another stream are not even opened: here they are damaged.

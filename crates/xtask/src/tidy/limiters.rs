@@ -36,6 +36,7 @@ const KNOWN: &[(&str, &[Counts])] = &[
     ),
     ("crates/tablet/src/files.rs", &[Counts::Things]),
     ("crates/tabletserver/src/admission.rs", &[Counts::Things]),
+    ("crates/tabletserver/src/assignments.rs", &[Counts::Things]),
     ("crates/tabletserver/src/latch.rs", &[Counts::Things]),
     ("crates/tabletserver/src/loads.rs", &[Counts::Things]),
 ];
