@@ -348,6 +348,7 @@ async fn a_log_is_read_while_tablets_are_claimed() {
     shared.data = Arc::new(Ordered {
         inner: shared.data.clone(),
         listed: read,
+        dying: None,
         deletes: false,
     });
     let next = shared.join(2).await;
