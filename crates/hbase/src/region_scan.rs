@@ -57,6 +57,8 @@ pub(crate) struct RegionScanner {
     stream: Option<Box<dyn RowStream>>,
     /// The stream has ended.
     at_end: bool,
+    /// Whether the filter has kept the last row that it saw. Of a filter that is over, that row has ended it.
+    is_over_with_row: bool,
     /// Rows that were read and not returned. Of the first, some cells may have been returned.
     waiting: Waiting,
     /// Bytes of the batch that the rows are of, before the selection unless they were copied: they share its buffers.
@@ -157,6 +159,7 @@ impl RegionScanner {
             filter,
             stream: None,
             at_end: false,
+            is_over_with_row: false,
             waiting: Waiting::default(),
             batch_bytes: 0,
             memory: None,
@@ -188,7 +191,9 @@ impl RegionScanner {
             if waiting.move_to(&mut batch, &mut filling, &self.schema, &mut pace).await {
                 break;
             }
-            if self.at_end || self.filter.as_ref().is_some_and(RowFilter::is_over) {
+            // A full response ends before a row behind it does: HBase has not come to that row.
+            let is_over = self.filter.as_ref().is_some_and(RowFilter::is_over);
+            if self.at_end || is_over && (self.is_over_with_row || !filling.is_full(&batch)) {
                 batch.more_in_region = false;
                 // A client ignores the rows of a response that ends the scan like this.
                 batch.is_over |= batch.rows.is_empty() && self.filter_ends_scan();
@@ -352,6 +357,7 @@ impl RegionScanner {
             let mut units = 1 + count;
             if let Some(filter) = &mut self.filter {
                 units += filter.apply(&self.schema, &row, &mut cells)?;
+                self.is_over_with_row = !cells.is_empty();
             }
             if !cells.is_empty() {
                 self.waiting.push(row, cells);

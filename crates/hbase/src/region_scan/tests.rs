@@ -382,3 +382,47 @@ async fn a_filter_of_rows_ends_the_scan_behind_its_last_region() {
         }
     }
 }
+
+/// HBase has not come to the row behind a response that is full, so the filter ends the scan with the next one, and not only the region.
+#[tokio::test]
+async fn a_filter_that_a_later_row_ends_does_not_end_a_full_response() {
+    let model = Model::new(&[""]);
+    for row in ["a", "b", "c"] {
+        model.put(row, "q", "v");
+    }
+    let front_end = model.front_end(&Pool::default());
+    let (mut client, _served) = Client::connect(&front_end, 1 << 20, None).await;
+    let filter = |class: &str, message: Bytes| Filter {
+        name: format!("org.apache.hadoop.hbase.filter.{class}").into(),
+        serialized_filter: Some(message),
+    };
+    let prefix = messages::PrefixFilter {
+        prefix: Some("a".into()),
+    };
+    let by_prefix = filter("PrefixFilter", prefix.encode_to_vec().into());
+    let wrapping = messages::WrappingFilter { filter: by_prefix };
+    let until_b = filter("WhileMatchFilter", wrapping.encode_to_vec().into());
+    let one_row = filter(
+        "PageFilter",
+        messages::PageFilter { page_size: 1 }.encode_to_vec().into(),
+    );
+    for (filter, more_in_region) in [(until_b, true), (one_row, false)] {
+        let scan = messages::Scan {
+            filter: Some(filter),
+            ..messages::Scan::default()
+        };
+        let request = ScanRequest {
+            number_of_rows: Some(1),
+            ..open(&model, scan)
+        };
+        let opened = client.call("Scan", &request).await;
+        let first: ScanResponse = message(&opened);
+        assert_eq!((values(&opened), first.more_results), (1, Some(true)));
+        assert_eq!(first.more_results_in_region, Some(more_in_region));
+        if more_in_region {
+            let last = client.call("Scan", &next(&opened)).await;
+            let end: ScanResponse = message(&last);
+            assert_eq!((values(&last), end.more_results), (0, Some(false)), "the scan is over");
+        }
+    }
+}
