@@ -182,10 +182,12 @@ final class DrawnReads {
       int batch = draw.between(1, 3);
       settings.add(this.<Scan>set("batch " + batch, scan -> scan.setBatch(batch)));
     }
-    if (draw.chance(0.15)) {
+    boolean partial = draw.chance(0.15);
+    if (partial) {
       settings.add(this.<Scan>set("partial", scan -> scan.setAllowPartialResults(true)));
     }
-    if (draw.chance(0.15)) {
+    // The limit counts partial results, which servers cut where they please.
+    if (draw.chance(0.15) && !partial) {
       int limit = draw.between(1, 3);
       settings.add(this.<Scan>set("limit " + limit, scan -> scan.setLimit(limit)));
     }
