@@ -1,4 +1,4 @@
-//! Reads segments from front to back, one after the other, ahead of the records that are handed out.
+//! Reads segments one after the other, ahead of the records that are handed out.
 //!
 //! Several requests are under way while records go into memtables, also those for the segments that follow: the end of one is no reason
 //! to wait. Where a request reads one object of many, each range is one object: a group is in one object, so its bytes need not be
@@ -82,7 +82,7 @@ impl Ahead {
         }
     }
 
-    /// Reads as much as is read ahead. What was read when the future is dropped stays.
+    /// Reads as much as is read ahead. The future may be dropped: the bytes read by then stay.
     pub(super) async fn fill(&mut self) {
         poll_fn(|cx| {
             self.request();
