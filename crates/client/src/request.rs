@@ -168,6 +168,25 @@ pub struct NewTable {
     pub front_end_data: Vec<u8>,
 }
 
+impl NewTable {
+    /// A table without families in microseconds of any value, whose deletes act by sequence. Otherwise the server decides.
+    pub fn new(name: TableName) -> Self {
+        NewTable {
+            name,
+            time_unit: TimeUnit::Micros,
+            granularity: 1,
+            delete_rule: DeleteRule::BySequence,
+            durability: None,
+            deletion_protection: false,
+            families: Vec::new(),
+            initial_splits: Vec::new(),
+            compression: Compression::None,
+            automated_backups: None,
+            front_end_data: Vec::new(),
+        }
+    }
+}
+
 /// A family to be made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NewFamily {

@@ -26,8 +26,8 @@ use stele_filter::Filter;
 use stele_storage::Storage;
 use stele_storage::memory::MemoryStorage;
 use stele_types::{
-    AccessRule, Compression, DeleteRule, FamilyId, Member, Mutation, RowMutation, RowRange, RowSet, ServerId,
-    SwitchesChange, TabletId, TimeUnit, Timestamp,
+    AccessRule, FamilyId, Member, Mutation, RowMutation, RowRange, RowSet, ServerId, SwitchesChange, TabletId,
+    Timestamp,
 };
 
 fn table() -> TableName {
@@ -205,19 +205,7 @@ fn name() -> SnapshotName {
 }
 
 fn new_table() -> NewTable {
-    NewTable {
-        name: table(),
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        families: Vec::new(),
-        initial_splits: Vec::new(),
-        compression: Compression::None,
-        automated_backups: None,
-        front_end_data: Vec::new(),
-    }
+    NewTable::new(table())
 }
 
 fn backup_order() -> BackupOrder {

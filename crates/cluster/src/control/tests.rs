@@ -5,10 +5,7 @@ use crate::leader::Leader;
 use crate::messages::Call;
 use crate::testing::World;
 use stele_client::{NewTable, TableAdmin, TabletRead, TabletService};
-use stele_types::{
-    Compression, DeleteRule, Family, GroupId, Mutation, RowMutation, RowSet, TableId, TableName, TimeUnit, Timestamp,
-    ValueType,
-};
+use stele_types::{Family, GroupId, Mutation, RowMutation, RowSet, TableId, TableName, Timestamp, ValueType};
 
 const TABLET: TabletId = TabletId(7);
 
@@ -131,19 +128,7 @@ async fn an_owner_carries_out_the_drops_of_its_epoch_in_their_order() {
 }
 
 fn new_table(name: &TableName) -> NewTable {
-    NewTable {
-        name: name.clone(),
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        families: Vec::new(),
-        initial_splits: Vec::new(),
-        compression: Compression::None,
-        automated_backups: None,
-        front_end_data: Vec::new(),
-    }
+    NewTable::new(name.clone())
 }
 
 /// It arrived in time. The leader asks the coordinator whether it leads still, whose answer takes long.

@@ -20,7 +20,7 @@ use stele_env::tokio_env::TokioRuntime;
 use stele_storage::StorageError;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_storage::memory::MemoryStorage;
-use stele_types::{Compression, DeleteRule, SnapshotId, TimeUnit, ValueType};
+use stele_types::{SnapshotId, ValueType};
 
 /// A server that records the tablets it makes, drops and divides, and has nothing else to do.
 #[derive(Default)]
@@ -190,19 +190,7 @@ impl TabletControl for Noting {
 }
 
 fn new_table(name: &TableName) -> NewTable {
-    NewTable {
-        name: name.clone(),
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        families: Vec::new(),
-        compression: Compression::None,
-        initial_splits: Vec::new(),
-        automated_backups: None,
-        front_end_data: Vec::new(),
-    }
+    NewTable::new(name.clone())
 }
 
 fn new_family() -> NewFamily {
