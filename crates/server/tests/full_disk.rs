@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -36,19 +36,27 @@ use stele_types::{
 const DISK_BYTES: u64 = 192 << 20;
 /// Bytes of a value: below the limit for an argument of a command.
 const VALUE_BYTES: usize = 60_000;
+/// Bytes that writers may take while the file system shrinks to those that are taken.
+const SLACK_BYTES: u64 = 512 << 10;
 /// How long anything may take that is bound to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A file system of its own, mounted where only the processes of a namespace see it; gone when this is dropped.
 struct Disk {
     holder: Child,
+    /// One answer for each size that the holder is told.
+    answers: BufReader<ChildStdout>,
     mount: PathBuf,
+    bytes: u64,
 }
 
 impl Disk {
     /// `None` where the system allows no such thing.
     fn new(at: &Path, bytes: u64) -> Option<Disk> {
-        let script = format!("mount -t tmpfs -o size={bytes} none \"$0\" && echo mounted && exec cat");
+        let script = format!(
+            "mount -t tmpfs -o size={bytes} none \"$0\" && echo done
+            while read size; do mount -o remount,size=$size none \"$0\" && echo done || echo refused; done"
+        );
         let mut holder = Command::new("unshare")
             .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script])
             .arg(at)
@@ -57,13 +65,26 @@ impl Disk {
             .stderr(Stdio::null())
             .spawn()
             .ok()?;
-        let mut said = String::new();
-        let _ = BufReader::new(holder.stdout.take()?).read_line(&mut said);
-        let disk = Disk {
+        let mut disk = Disk {
+            answers: BufReader::new(holder.stdout.take()?),
             holder,
             mount: at.to_owned(),
+            bytes,
         };
-        (said.trim() == "mounted").then_some(disk)
+        disk.is_done().then_some(disk)
+    }
+
+    /// The holder's answer.
+    fn is_done(&mut self) -> bool {
+        let mut answer = String::new();
+        let _ = self.answers.read_line(&mut answer);
+        answer.trim() == "done"
+    }
+
+    /// Whether the file system has `bytes` from now on; it refuses fewer than are taken.
+    fn resize(&mut self, bytes: u64) -> bool {
+        writeln!(self.holder.stdin.as_mut().unwrap(), "{bytes}").unwrap();
+        self.is_done()
     }
 
     /// A command within.
@@ -115,20 +136,34 @@ impl Disk {
         rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), 0, bytes).unwrap();
     }
 
-    /// Takes the rest of the space, while others write.
-    fn take_rest(&self) {
-        let ballast = self.outside().join("ballast");
+    /// Takes the rest of the space, while others write. The file system shrinks, since a busy machine may need a tenth
+    /// of a second for the pages of a large file.
+    fn take_rest(&mut self) {
+        let outside = self.outside();
+        let taken = || {
+            let system = rustix::fs::statvfs(&outside).unwrap();
+            (system.f_blocks - system.f_bfree) * system.f_frsize
+        };
+        let begun = Instant::now();
+        let mut bytes = taken() + SLACK_BYTES;
+        while !self.resize(bytes) {
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "the file system does not shrink to {bytes} bytes"
+            );
+            bytes = taken() + SLACK_BYTES;
+        }
+        let ballast = outside.join("ballast");
         let ballast = File::options().write(true).open(ballast).unwrap();
         let mut end = ballast.metadata().unwrap().len();
-        for piece in [8 << 20, 1 << 20, PAGE_BYTES] {
-            while rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), end, piece).is_ok() {
-                end += piece;
-            }
+        while rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), end, PAGE_BYTES).is_ok() {
+            end += PAGE_BYTES;
         }
     }
 
-    fn free(&self) {
+    fn free(&mut self) {
         assert!(self.command("rm").arg(self.ballast()).status().unwrap().success());
+        assert!(self.resize(self.bytes));
     }
 }
 
@@ -245,7 +280,7 @@ fn wait_for_check(server: &Server) -> bool {
 #[test]
 fn a_full_disk_refuses_writes_and_loses_nothing() {
     let scratch = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::new(scratch.path(), DISK_BYTES) else {
+    let Some(mut disk) = Disk::new(scratch.path(), DISK_BYTES) else {
         left_out("full disk");
         return;
     };
