@@ -51,6 +51,15 @@ impl EncryptionError {
         }
     }
 
+    /// Whether the content of a file of a key is damaged. Another file of the key may help.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            EncryptionError::Storage(error) => error.kind() == ErrorKind::Corruption,
+            EncryptionError::Damaged { .. } => true,
+            EncryptionError::Key { .. } | EncryptionError::Missing { .. } | EncryptionError::Needed { .. } => false,
+        }
+    }
+
     /// The failure of an operation on a file that needed the key.
     pub(crate) fn into_storage(self) -> StorageError {
         match self {

@@ -17,7 +17,7 @@ use crate::error::EncryptionError;
 use crate::record::{DIRECTORY, KeyName, KeyRecord, is_plain};
 use crate::service::{DataKey, KEY_BYTES, KeyError, KeyService, Wrapped};
 use bytes::Bytes;
-use found::{AllKeys, Found, list_and_read, read_all};
+use found::{AllKeys, Found, list_and_read, list_twice, read_all};
 use parking_lot::RwLock;
 use rotation::Opened;
 use std::collections::{HashMap, HashSet};
@@ -310,7 +310,7 @@ async fn make(
 
 /// Whether a key has files of other numbers than the first. Not one of a key that was just made: one with the highest number is never deleted.
 async fn has_others(below: &dyn Storage, name: KeyName) -> Result<bool> {
-    let listed = below.list(&name.prefix()).await?;
+    let listed = list_twice(below, &name.prefix()).await?;
     Ok(listed.iter().any(|file| file.path != name.path(1)))
 }
 

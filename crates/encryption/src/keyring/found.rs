@@ -1,14 +1,16 @@
 //! Reads the data keys of a root.
 //!
 //! A key may have several files for a moment, because a server that rotates it writes a new one before it deletes the former one.
+//! The lower ones need not have the same key: a server that was too late to make the first one deletes its own, or ends before it does.
+//! So a lower file counts only where the content of the highest one is damaged.
 
 use super::Result;
 use crate::error::EncryptionError;
 use crate::record::{DIRECTORY, KeyName, KeyRecord};
-use crate::service::{DataKey, KeyError, KeyService};
+use crate::service::{DataKey, KeyService};
 use futures::StreamExt;
 use std::collections::BTreeMap;
-use stele_storage::{Storage, StorageError};
+use stele_storage::{FileInfo, Storage, StorageError};
 
 /// Keys that are read or wrapped concurrently: a start waits for as many requests as there are keys, divided by this.
 pub(super) const ASKED_CONCURRENTLY: usize = 32;
@@ -63,9 +65,19 @@ impl AllKeys {
     }
 }
 
+/// The files of keys. A listing of a directory may be past the place of a new file before it is written, and not yet at that of the former
+/// one when it is deleted. The second listing has the new one.
+pub(super) async fn list_twice(below: &dyn Storage, prefix: &str) -> Result<Vec<FileInfo>> {
+    let mut listed = below.list(prefix).await?;
+    let again = below.list(prefix).await?;
+    listed.retain(|file| again.iter().all(|other| other.path != file.path));
+    listed.extend(again);
+    Ok(listed)
+}
+
 /// Reads and unwraps all keys of a root. A damaged key of a table does not keep the others from use.
 pub(super) async fn read_all(below: &dyn Storage, service: &dyn KeyService) -> Result<AllKeys> {
-    let listed = below.list(DIRECTORY).await?;
+    let listed = list_twice(below, DIRECTORY).await?;
     let numbers = numbers_of(listed.iter().map(|file| &file.path[..]))?;
     let reads = numbers.into_iter().map(|(name, numbers)| async move {
         let read = match read_one(below, service, name, numbers).await {
@@ -100,7 +112,7 @@ pub(super) async fn list_and_read(
 ) -> Result<Option<Found>> {
     let mut races = 0..RACES_MAX;
     loop {
-        let listed = below.list(&name.prefix()).await?;
+        let listed = list_twice(below, &name.prefix()).await?;
         let numbers = numbers_of(listed.iter().map(|file| &file.path[..]))?;
         let Some((_, numbers)) = numbers.into_iter().find(|(found, _)| *found == name) else {
             return Ok(None);
@@ -112,7 +124,7 @@ pub(super) async fn list_and_read(
     }
 }
 
-/// Reads and unwraps a key by the best of its files: the one with the highest number that can be.
+/// Reads and unwraps a key by the highest of its files that is not damaged.
 async fn read_one(below: &dyn Storage, service: &dyn KeyService, name: KeyName, numbers: Vec<u32>) -> Result<Found> {
     let highest = numbers.first().copied().unwrap_or_default();
     let mut first_error = None;
@@ -130,16 +142,8 @@ async fn read_one(below: &dyn Storage, service: &dyn KeyService, name: KeyName, 
                     others,
                 });
             }
-            // Its network may be down; an older file would be found by chance.
-            Err(EncryptionError::Storage(error)) if !matches!(error, StorageError::NotFound { .. }) => {
-                return Err(error.into());
-            }
-            // The same of the key service.
-            Err(EncryptionError::Key {
-                path,
-                error: error @ KeyError::Failed(_),
-            }) => return Err(EncryptionError::Key { path, error }),
-            Err(error) => first_error = first_error.or(Some(error)),
+            Err(error) if error.is_damage() => first_error = first_error.or(Some(error)),
+            Err(error) => return Err(error),
         }
     }
     Err(first_error.unwrap_or(EncryptionError::Missing { path: name.prefix() }))

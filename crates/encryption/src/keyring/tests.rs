@@ -4,6 +4,7 @@ use super::*;
 use crate::storage::tests::{key_file, now, write};
 use crate::{EncryptedStorage, KeyContext, KeyServices, SystemRandom};
 use async_trait::async_trait;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use stele_storage::memory::MemoryStorage;
@@ -429,6 +430,117 @@ async fn keys_are_found_while_another_server_rotates_them() {
     write(&other, "sst/2.sst", Some(8)).await;
     *rotating.keys.lock() = Some("a b");
     assert_eq!(server.read_all("sst/2.sst").await.unwrap(), "content of sst/2.sst");
+}
+
+/// Gives prepared listings of a table's key first.
+struct Listed {
+    below: Arc<dyn Storage>,
+    listings: parking_lot::Mutex<VecDeque<Vec<u32>>>,
+}
+
+const OF_TABLE: KeyName = KeyName::Table(TableId(7));
+
+#[async_trait]
+impl stele_storage::Layer for Listed {
+    fn below(&self) -> &dyn Storage {
+        &*self.below
+    }
+
+    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
+        let is_of_table = prefix == OF_TABLE.prefix();
+        let prepared = is_of_table.then(|| self.listings.lock().pop_front()).flatten();
+        let Some(numbers) = prepared else {
+            return self.below.list(prefix).await;
+        };
+        let file = |number| FileInfo {
+            path: OF_TABLE.path(number),
+            len: 100,
+        };
+        Ok(numbers.into_iter().map(file).collect())
+    }
+}
+
+/// A root whose table has a key that was rotated twice, and the first file of a server that was too late to make the key.
+async fn root_with_late_file() -> Arc<dyn Storage> {
+    let below: Arc<dyn Storage> = MemoryStorage::new();
+    let storage = encrypted(below.clone(), open(below.clone(), "a").await.unwrap());
+    write(&storage, "sst/1.sst", Some(7)).await;
+    open(below.clone(), "b a").await.unwrap();
+    open(below.clone(), "a b").await.unwrap();
+    let late: Arc<dyn Storage> = MemoryStorage::new();
+    let root = below.read_all(&KeyName::Root.path(3)).await.unwrap();
+    late.put_if_absent(&KeyName::Root.path(3), root).await.unwrap();
+    let other = encrypted(late.clone(), open(late.clone(), "a").await.unwrap());
+    write(&other, "sst/1.sst", Some(7)).await;
+    let file = late.read_all(&OF_TABLE.path(1)).await.unwrap();
+    below.put_if_absent(&OF_TABLE.path(1), file).await.unwrap();
+    below
+}
+
+/// A server reads the first file of a late one only if it is the only one.
+#[tokio::test]
+async fn a_late_first_file_of_a_key_is_not_used() {
+    let below = root_with_late_file().await;
+    for listings in [
+        // The second file goes after the listings.
+        vec![vec![1, 2], vec![1, 2]],
+        // A listing has met neither the second file nor the third.
+        vec![vec![1]],
+    ] {
+        let listed = Arc::new(Listed {
+            below: below.clone(),
+            listings: parking_lot::Mutex::new(listings.clone().into()),
+        });
+        let found = list_and_read(&*listed, &*key_file("a b"), OF_TABLE)
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(found.number, 3, "{listings:?}");
+    }
+    let again = encrypted(below.clone(), open(below, "a b").await.unwrap());
+    assert_eq!(again.read_all("sst/1.sst").await.unwrap(), "content of sst/1.sst");
+}
+
+/// A server with the former key-encryption key alone does not take the late file for the key.
+#[tokio::test]
+async fn a_key_that_cannot_be_unwrapped_is_not_replaced_by_a_late_file() {
+    let below = root_with_late_file().await;
+    let current = key_file("b a");
+    let found = list_and_read(&*below, &*current, OF_TABLE).await.unwrap().unwrap();
+    let record = KeyRecord {
+        wrapped: wrap(&*current, &found.key, OF_TABLE, (found.record.root, false))
+            .await
+            .unwrap(),
+        ..found.record
+    };
+    below
+        .put_if_absent(&OF_TABLE.path(4), record.encode().into())
+        .await
+        .unwrap();
+    let error = open(below.clone(), "a").await.err().unwrap().to_string();
+    assert!(error.contains("is not among the given ones"), "{error}");
+    let again = encrypted(below.clone(), open(below, "a b").await.unwrap());
+    assert_eq!(again.read_all("sst/1.sst").await.unwrap(), "content of sst/1.sst");
+}
+
+/// The listing after its own put has met only its own file, since the key was rotated meanwhile.
+#[tokio::test]
+async fn a_server_that_is_late_finds_the_key_though_a_listing_misses_it() {
+    let below: Arc<dyn Storage> = MemoryStorage::new();
+    let other = encrypted(below.clone(), open(below.clone(), "a").await.unwrap());
+    let listed = Arc::new(Listed {
+        below: below.clone(),
+        listings: parking_lot::Mutex::default(),
+    });
+    let late = encrypted(listed.clone(), open(listed.clone(), "a b").await.unwrap());
+    write(&other, "sst/1.sst", Some(7)).await;
+    open(below.clone(), "b a").await.unwrap();
+    *listed.listings.lock() = [vec![], vec![], vec![1]].into();
+    write(&late, "sst/2.sst", Some(7)).await;
+    let again = encrypted(below.clone(), open(below, "b a").await.unwrap());
+    for path in ["sst/1.sst", "sst/2.sst"] {
+        assert_eq!(again.read_all(path).await.unwrap(), format!("content of {path}"));
+    }
 }
 
 /// Ends at a change: from then on everything fails. The change itself is made, or not.
