@@ -77,16 +77,26 @@ impl<'a> Decision<'a> {
             needed_logs: BTreeSet::new(),
             orders: Vec::new(),
         };
-        let answering = view.servers.iter().filter(|(_, server)| server.answers);
-        let targets = answering.filter(|(id, _)| decision.is_eligible(**id));
-        decision.costs = Costs::none(targets.map(|(id, _)| *id));
+        decision.costs = decision.costs_of(|id| decision.is_eligible(id));
         decision
+    }
+
+    /// No cost of each server that answers and may get tablets.
+    fn costs_of(&self, may: impl Fn(ServerId) -> bool) -> Costs {
+        let answering = self.view.servers.iter().filter(|(_, server)| server.answers);
+        Costs::none(answering.map(|(id, _)| *id).filter(|id| may(*id)))
     }
 
     /// Whether a server may have tablets. It gets none while it does not answer.
     fn is_eligible(&self, server: ServerId) -> bool {
+        let drains = self.view.servers.get(&server).is_some_and(|known| known.draining);
+        self.is_present(server) && !drains
+    }
+
+    /// Whether a server has its session and is not dead.
+    fn is_present(&self, server: ServerId) -> bool {
         let known = self.view.servers.get(&server);
-        known.is_some_and(|known| known.session == Session::Alive && !known.draining) && !self.dead.contains(&server)
+        known.is_some_and(|known| known.session == Session::Alive) && !self.dead.contains(&server)
     }
 
     fn tablet(&mut self, tablet: &'a TabletView) {
@@ -288,7 +298,19 @@ impl<'a> Decision<'a> {
         targets.min_by_key(|(id, cost)| (*cost, *id)).map(|(id, _)| id)
     }
 
+    /// Where all other servers are gone, draining ones get the tablets that nobody serves, and move them away later.
     fn find_homes(&mut self) {
+        let all_drain = self.costs.iter().next().is_none();
+        if all_drain {
+            self.costs = self.costs_of(|id| self.is_present(id));
+        }
+        self.divide_homeless();
+        if all_drain {
+            self.costs = Costs::none(std::iter::empty());
+        }
+    }
+
+    fn divide_homeless(&mut self) {
         let (choosy, homeless): (Vec<_>, Vec<_>) = std::mem::take(&mut self.homeless)
             .into_iter()
             .partition(|(_, tablet)| !self.avoided(tablet).is_empty());

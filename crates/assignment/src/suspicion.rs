@@ -2,7 +2,8 @@
 //!
 //! A host that refuses a connection to a server's port has no process that listens there, so nobody can read stale rows from
 //! it. The server's log is sealed in storage before its tablets get another owner, so a wrong suspicion costs a restart and no
-//! write. Silence is no evidence: a silent server may still serve others, and its lease decides.
+//! write. Short silence is no evidence: a silent server may still serve others, and its lease decides. A server that keeps its session and
+//! answers the leader no call for [`SILENCE_WAIT`] counts as dead: it cannot be told of its tablets, and every change of a table waits for it.
 //!
 //! A network that lies looks like many deaths at one time. So evidence condemns no server if the dead would be more than half of
 //! all. A session that ends counts as a death after [`RETURN_WAIT`]. While more than half have ended, it counts only after [`MASS_FAILURE_WAIT`]:
@@ -26,11 +27,19 @@ pub(crate) const RETURN_WAIT: Duration = Duration::from_secs(2);
 /// How long more than half of the servers may be without a session before their tablets are divided over the rest.
 pub(crate) const MASS_FAILURE_WAIT: Duration = Duration::from_secs(60);
 
-/// Refused connections between servers, as the leader hears of them.
+/// How long a server may answer nothing while its session lives. Broken links mostly heal sooner.
+pub const SILENCE_WAIT: Duration = Duration::from_secs(60);
+
+/// Longest time between two observations of one silence. A leader that was stopped in between has heard nobody.
+const OBSERVED_EVERY: Duration = Duration::from_secs(10);
+
+/// Refused connections between servers, as the leader hears of them, and servers that do not answer it.
 #[derive(Clone, Debug, Default)]
 pub struct Suspicions {
     /// By suspect: the servers that were refused, and when last.
     refusals: BTreeMap<ServerId, BTreeMap<ServerId, Duration>>,
+    /// Since when servers have not answered, and when that was observed last.
+    silences: BTreeMap<ServerId, (Duration, Duration)>,
 }
 
 /// The servers that count as dead.
@@ -50,9 +59,19 @@ impl Suspicions {
         }
     }
 
-    /// A server has answered: earlier refusals are void.
+    /// A server has answered: earlier refusals and silence are void.
     pub fn answered(&mut self, server: ServerId) {
         self.refusals.remove(&server);
+        self.silences.remove(&server);
+    }
+
+    /// A server has not answered the leader. To be noted each time that it is asked.
+    pub fn silent(&mut self, server: ServerId, now: Duration) {
+        let (since, last) = self.silences.entry(server).or_insert((now, now));
+        if now.saturating_sub(*last) > OBSERVED_EVERY {
+            *since = now;
+        }
+        *last = now;
     }
 
     /// Forgets refusals that no longer count, and those of servers that are gone.
@@ -61,6 +80,7 @@ impl Suspicions {
             witnesses.retain(|_, at| now.saturating_sub(*at) <= EVIDENCE_AGE);
             view.servers.contains_key(suspect) && !witnesses.is_empty()
         });
+        self.silences.retain(|server, _| view.servers.contains_key(server));
     }
 
     /// The servers that count as dead now. A server whose session has ended stays dead; one that was condemned on evidence stays
@@ -106,6 +126,12 @@ impl Suspicions {
     }
 
     fn is_suspected(&self, view: &View, suspect: ServerId, now: Duration) -> bool {
+        let silence = self.silences.get(&suspect);
+        if silence.is_some_and(|(since, last)| {
+            last.saturating_sub(*since) >= SILENCE_WAIT && now.saturating_sub(*last) <= OBSERVED_EVERY
+        }) {
+            return true;
+        }
         let is_witness = |id: &ServerId| {
             view.servers
                 .get(id)
@@ -177,6 +203,47 @@ mod tests {
         assert_eq!(suspicions.condemned(&view, later), Condemned::default());
         suspicions.expire(&view, later);
         assert!(suspicions.refusals.is_empty());
+    }
+
+    #[test]
+    fn long_silence_counts_if_it_was_observed_all_the_time() {
+        let (view, silent) = (servers(3), ServerId(3));
+        let observe = |suspicions: &mut Suspicions, from: Duration, until: Duration| {
+            let times = (0..).map(|second| from + Duration::from_secs(second));
+            for now in times.take_while(|now| *now <= until) {
+                suspicions.silent(silent, now);
+            }
+            suspicions.condemned(&view, until).dead
+        };
+        let mut suspicions = Suspicions::default();
+        let almost = NOW + SILENCE_WAIT - Duration::from_secs(1);
+        assert_eq!(observe(&mut suspicions, NOW, almost), set(&[]));
+        assert_eq!(observe(&mut suspicions, almost, NOW + SILENCE_WAIT), set(&[3]));
+        suspicions.answered(silent);
+        assert_eq!(
+            observe(&mut suspicions, NOW + SILENCE_WAIT, NOW + SILENCE_WAIT),
+            set(&[])
+        );
+        // The leader observed nothing for a while.
+        let later = NOW + SILENCE_WAIT + OBSERVED_EVERY + Duration::from_secs(1);
+        let until = NOW + SILENCE_WAIT * 2 + OBSERVED_EVERY;
+        assert_eq!(observe(&mut suspicions, later, until), set(&[]));
+        assert_eq!(
+            observe(&mut suspicions, until, until + Duration::from_secs(1)),
+            set(&[3])
+        );
+    }
+
+    #[test]
+    fn silence_of_more_than_half_is_held_back() {
+        let (view, mut suspicions) = (servers(3), Suspicions::default());
+        for second in 0..=SILENCE_WAIT.as_secs() {
+            for server in [2, 3] {
+                suspicions.silent(ServerId(server), Duration::from_secs(second));
+            }
+        }
+        let condemned = suspicions.condemned(&view, SILENCE_WAIT);
+        assert_eq!((condemned.dead, condemned.held_back), (set(&[]), set(&[2, 3])));
     }
 
     #[test]

@@ -339,13 +339,15 @@ impl Leader {
     /// Whether a server answers. If its process is gone, others are asked, too.
     async fn investigate(&self, suspect: ServerId) -> bool {
         let probe = self.local.peers.probe(suspect).await;
+        let now = self.local.env.now();
         match probe {
             Probe::Answered => self.suspicions.lock().answered(suspect),
-            Probe::Silent => {}
+            Probe::Silent => self.suspicions.lock().silent(suspect, now),
             Probe::Gone => {
                 let witnesses = self.local.peers.witnesses(suspect).await;
                 let now = self.local.env.now();
                 let mut suspicions = self.suspicions.lock();
+                suspicions.silent(suspect, now);
                 suspicions.refused(self.local.peers.own(), suspect, now);
                 for witness in witnesses {
                     suspicions.refused(witness, suspect, now);

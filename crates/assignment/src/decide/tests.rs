@@ -192,6 +192,35 @@ fn the_last_server_does_not_drain() {
     assert_eq!(decide(&view, &dead(&[])), vec![]);
 }
 
+/// All others are gone. It serves all tablets until there is another server.
+#[test]
+fn a_draining_server_gets_tablets_if_it_is_the_last_one() {
+    let mut view = fresh(3, 4);
+    (1..=4).for_each(|id| serve(&mut view, id, 2));
+    let change = |view: &mut View, id: u32, change: &dyn Fn(&mut ServerView)| {
+        change(view.servers.get_mut(&ServerId(id)).expect("it is there"));
+    };
+    change(&mut view, 1, &|server| server.draining = true);
+    change(&mut view, 2, &|server| server.log = LogState::Sealed);
+    let homes = |view: &View, gone: &[u32]| {
+        let assigned = |order: &Order| match order {
+            Order::Assign { to, .. } => Some(to.0),
+            _ => None,
+        };
+        decide(view, &dead(gone))
+            .iter()
+            .filter_map(assigned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(homes(&view, &[2]), [3; 4]);
+    change(&mut view, 3, &|server| server.answers = false);
+    assert_eq!(homes(&view, &[2]), [1; 4]);
+    // A tablet that another draining server serves is not moved to it.
+    (1..=4).for_each(|id| serve(&mut view, id, 3));
+    change(&mut view, 3, &|server| (server.answers, server.draining) = (true, true));
+    assert_eq!(decide(&view, &dead(&[2])), [Order::DeleteLog(ServerId(2))]);
+}
+
 #[test]
 fn a_target_that_dies_ends_the_move() {
     let mut view = fresh(3, 1);

@@ -1,8 +1,8 @@
 //! A leader that reaches the coordinator and not the other servers.
 //!
 //! Its links to all of them are cut, in one direction or both. Then another server is killed. A server that the others reach must come to
-//! lead, and give the tablets of the dead one to servers that serve them, while the links stay cut. Afterwards they heal, and all tablets
-//! must be served.
+//! lead, and give the tablets of the dead one to servers that serve them, while the links stay cut. The former leader keeps its session and is
+//! silent. After a minute others must serve its tablets, too. Then the links heal, and all tablets must be served.
 
 use super::large::LargeCluster;
 use super::node::Node;
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{ClusterStatus, ServiceResult};
 use stele_env::PlantedBug;
+use stele_types::ServerId;
 
 /// Servers of a cluster: of five, three are left that reach each other.
 const NODES: usize = 5;
@@ -18,6 +19,8 @@ const TABLETS: usize = 20;
 /// Longest time from the death of a server until its tablets are served. The leader gives up after a session and a half. Then there is an
 /// election, and a few rounds wait three seconds each for the former leader.
 const FAILOVER_MAX: Duration = Duration::from_secs(45);
+/// Longest time until the tablets of the former leader are served by others: a minute of silence, and a failover.
+const SILENCE_MAX: Duration = Duration::from_secs(100);
 /// Longest wait for the status: a leader that is cut off does not answer.
 const STATUS_WAIT: Duration = Duration::from_secs(1);
 /// Pause between two checks.
@@ -70,25 +73,36 @@ async fn live(fleet: Arc<Fleet>, cut: Cut) -> Result<(), String> {
         fleet.env.now()
     });
     fleet.sim.note(&format!("server {dead} is killed"));
-    // The former leader keeps its own tablets, which the others do not reach.
+    // For a while the former leader keeps its own tablets, which the others do not reach.
+    served_by_others(&fleet, &others, (leader, dead), killed + FAILOVER_MAX).await?;
+    fleet.verdict.lock().failovers += 1;
+    served_by_others(&fleet, &others, (leader, leader), killed + SILENCE_MAX).await?;
+    fleet.sim.network().heal();
+    fleet.env.sleep(HEALED).await;
+    cluster.served_without(&[dead, leader], TABLETS).await
+}
+
+/// Waits until another server leads than the former leader, and others serve the tablets of one server.
+async fn served_by_others(
+    fleet: &Fleet,
+    others: &[Arc<Node>],
+    (leader, former): (ServerId, ServerId),
+    until: Duration,
+) -> Result<(), String> {
     let is_done = |status: &ClusterStatus| {
-        let mut tablets = status.tablets.iter().filter(|tablet| tablet.owner != Some(leader));
-        status.leader != leader && tablets.all(|tablet| tablet.serves && tablet.owner != Some(dead))
+        let mut tablets = status.tablets.iter();
+        let served =
+            tablets.all(|tablet| tablet.owner != Some(former) && (tablet.serves || tablet.owner == Some(leader)));
+        status.leader != leader && served
     };
-    while !status(&fleet, &others).await.is_some_and(|status| is_done(&status)) {
-        if fleet.env.now() - killed > FAILOVER_MAX {
-            return Err(format!(
-                "tablets of server {dead} are not served after {FAILOVER_MAX:?}"
-            ));
+    while !status(fleet, others).await.is_some_and(|status| is_done(&status)) {
+        if fleet.env.now() > until {
+            return Err(format!("tablets of server {former} are not served after {until:?}"));
         }
         fleet.env.sleep(PAUSE).await;
     }
-    let took = fleet.env.now() - killed;
-    fleet.sim.note(&format!("all tablets are served after {took:?}"));
-    fleet.verdict.lock().failovers += 1;
-    fleet.sim.network().heal();
-    fleet.env.sleep(HEALED).await;
-    cluster.served_without(&[dead], TABLETS).await
+    fleet.sim.note(&format!("others serve the tablets of server {former}"));
+    Ok(())
 }
 
 /// The status by the first of some servers that knows it.
