@@ -13,6 +13,8 @@
 
 use crate::error::ServiceResult;
 use async_trait::async_trait;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,6 +46,14 @@ pub enum Closing {
     /// Immediately, without a flush. The next owner needs this server's log, which must be sealed first. The server keeps the
     /// log for it.
     Abandon,
+}
+
+/// Asked just before a tablet that is handed over is closed to writers: whether another server can get it now. On an error the tablet is served on.
+pub type Confirm = BoxFuture<'static, ServiceResult<()>>;
+
+/// Asks nobody.
+pub fn unconfirmed() -> Confirm {
+    std::future::ready(Ok(())).boxed()
 }
 
 /// The load of one tablet. Rates are differences of counters between two calls.
@@ -86,8 +96,16 @@ pub trait TabletAssignments: Send + Sync + 'static {
     /// be repeated on the same server. An assignment that is served already is `Ok`.
     async fn open_tablets(&self, assignments: Vec<Assignment>) -> Vec<ServiceResult<()>>;
 
-    /// Stops serving the tablet of an assignment. `Ok` when the assignment is not served here, as after a repeated call.
-    async fn close_tablet(&self, tablet: TabletId, epoch: Epoch, closing: Closing) -> ServiceResult<()>;
+    /// Stops serving the tablet of an assignment. `true` if this call has ended it, `false` if the assignment is not served here, as after
+    /// a repeated call: it has perhaps been given up meanwhile, and not been flushed.
+    /// `confirm` is awaited for [`Closing::HandOver`] only.
+    async fn close_tablet(
+        &self,
+        tablet: TabletId,
+        epoch: Epoch,
+        closing: Closing,
+        confirm: Confirm,
+    ) -> ServiceResult<bool>;
 
     /// The load of the server and its tablets.
     async fn load(&self) -> ServiceResult<ServerLoad>;

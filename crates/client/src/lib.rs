@@ -24,7 +24,7 @@ pub mod snapshot;
 pub mod tablets;
 
 pub use access::AccessAdmin;
-pub use assignment::{Assignment, Closing, ServerLoad, TabletAssignments, TabletLoad};
+pub use assignment::{Assignment, Closing, Confirm, ServerLoad, TabletAssignments, TabletLoad, unconfirmed};
 pub use backup::{
     BackupAdmin, BackupDestination, BackupInfo, BackupOrder, BackupOutcome, BackupProgress, BackupTask, BackupWork,
     OrderedWork, WorkOrder,

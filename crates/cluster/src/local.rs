@@ -9,6 +9,7 @@ use crate::retirement::Retirement;
 use crate::tablet_answers;
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::FutureExt;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stele_access::Forwarded;
 use stele_catalog::{Catalog, SchemaListener};
-use stele_client::{Assignment, Cancellation, Closing, ServiceError, ServiceResult, TabletAssignments, TabletControl};
+use stele_client::{
+    Assignment, Cancellation, Closing, Confirm, ServiceError, ServiceResult, TabletAssignments, TabletControl,
+};
 use stele_commitlog::LogClock;
 use stele_env::{Env, Priority};
 use stele_peer::{ControlService, Origin, Probe};
@@ -26,6 +29,8 @@ use stele_types::{Epoch, ErrorKind, ServerId, TableSchema, TabletId};
 
 /// Longest wait until a revision of the catalog is followed.
 const CATCH_UP_WAIT: Duration = Duration::from_secs(5);
+/// Longest wait for the coordinator's answer before a tablet is handed over.
+const CONFIRM_WAIT: Duration = Duration::from_secs(2);
 /// Closed tablets that are remembered: more than move at one time.
 const CLOSED_MAX: usize = 1 << 16;
 
@@ -239,12 +244,12 @@ impl Local {
         if closing == Closing::HandOver && self.opening.lock().contains_key(&tablet) {
             return Err(ServiceError::new(ErrorKind::Busy, "the tablet is being opened"));
         }
-        let is_served = self
+        // Asked before, it may be given up unflushed in between.
+        let closed = self
             .server
-            .served(tablet)
-            .is_ok_and(|served| served.tablet.epoch() == epoch);
-        self.server.close_tablet(tablet, epoch, closing).await?;
-        match (closing, is_served) {
+            .close_tablet(tablet, epoch, closing, self.reaches_coordinator());
+        let was_served = closed.await?;
+        match (closing, was_served) {
             (Closing::HandOver, true) => self.note_closed(tablet, epoch, Left::Flushed),
             (Closing::Abandon, true) => self.note_closed(tablet, epoch, Left::Abandoned),
             // A tablet that was not here has not been flushed here.
@@ -252,6 +257,20 @@ impl Local {
             (Closing::Abandon, false) => {}
         }
         Ok(())
+    }
+
+    /// Fails if the coordinator is away: then no other server can get a tablet.
+    fn reaches_coordinator(&self) -> Confirm {
+        let (env, catalog) = (self.env.clone(), self.catalog.clone());
+        let reached = async move {
+            let caught_up = env.timeout(CONFIRM_WAIT, catalog.catch_up()).await;
+            if matches!(caught_up, Ok(Ok(_))) {
+                return Ok(());
+            }
+            let message = "the coordinator is not reached, so no other server could get the tablet";
+            Err(ServiceError::new(ErrorKind::Unavailable, message))
+        };
+        reached.boxed()
     }
 
     fn note_closed(&self, tablet: TabletId, epoch: Epoch, left: Left) {

@@ -36,7 +36,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{Assignment, Closing, ServiceError, ServiceResult};
+use stele_client::{Assignment, Closing, Confirm, ServiceError, ServiceResult};
 use stele_tablet::{Tablet, TabletContext};
 use stele_types::{Epoch, ErrorKind, SeqNo, ServerId, TableSchema, TabletId};
 
@@ -479,31 +479,39 @@ impl Assignments {
         Ok(())
     }
 
-    /// Stops serving the tablet of an assignment.
-    pub(crate) async fn close(&self, tablet: TabletId, epoch: Epoch, closing: Closing) -> ServiceResult<()> {
+    /// Stops serving the tablet of an assignment; whether it was served.
+    pub(crate) async fn close(
+        &self,
+        tablet: TabletId,
+        epoch: Epoch,
+        closing: Closing,
+        confirm: Confirm,
+    ) -> ServiceResult<bool> {
         self.sealed()?;
         let _turn = self.turn(tablet)?;
         let Ok(served) = self.tablets.served(tablet) else {
-            return Ok(());
+            return Ok(false);
         };
         if served.tablet.epoch() != epoch {
             // A late request: that assignment has ended before.
-            return Ok(());
+            return Ok(false);
         }
         match closing {
-            Closing::HandOver => self.hand_over(&served).await?,
+            Closing::HandOver => self.hand_over(&served, confirm).await?,
             Closing::Abandon => self.abandon(tablet, epoch).await,
         }
         tracing::info!(%tablet, %epoch, ?closing, "the tablet is not served here any more");
-        Ok(())
+        Ok(true)
     }
 
-    async fn hand_over(&self, served: &Arc<Served>) -> ServiceResult<()> {
+    async fn hand_over(&self, served: &Arc<Served>, confirm: Confirm) -> ServiceResult<()> {
         let id = served.tablet.id();
         // In the order of a split, and for its reasons: compactions, most of the memtables, writers, the rest.
         let _held = self.compactions.hold_majors(id);
         let stopped = served.tablet.stop_compactions().await;
         served.tablet.flush().await.map_err(from_tablet)?;
+        // The flush may have taken long.
+        confirm.await?;
         let shut = self.context.env.timeout(self.wait_max, Shut::shut(served)).await;
         let gate = shut.map_err(|_| {
             let message = "writers of the tablet do not end, or it is being split: retry later";

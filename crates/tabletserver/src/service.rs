@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_client::request::server_timestamp;
 use stele_client::{
-    Assignment, Closing, CompactionState, LoadSource, Loaded, RowOutcome, RowStream, ServerLoad, ServiceError,
+    Assignment, Closing, CompactionState, Confirm, LoadSource, Loaded, RowOutcome, RowStream, ServerLoad, ServiceError,
     ServiceResult, SnapshotFiles, SplitPolicy, TabletAssignments, TabletControl, TabletRead, TabletRowOperation,
     TabletRowsOperation, TabletSample, TabletService,
 };
@@ -211,9 +211,15 @@ impl TabletAssignments for TabletServer {
         opened.unwrap_or_else(|_| vec![Err(stopped()); count])
     }
 
-    async fn close_tablet(&self, tablet: TabletId, epoch: Epoch, closing: Closing) -> ServiceResult<()> {
+    async fn close_tablet(
+        &self,
+        tablet: TabletId,
+        epoch: Epoch,
+        closing: Closing,
+        confirm: Confirm,
+    ) -> ServiceResult<bool> {
         let of_server = self.assignments.clone();
-        let close = async move { of_server.close(tablet, epoch, closing).await };
+        let close = async move { of_server.close(tablet, epoch, closing, confirm).await };
         let closed = self
             .env()
             .spawn_join(Priority::Foreground, "close a tablet", close)

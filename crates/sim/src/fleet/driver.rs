@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{Assignment, Closing, TabletAssignments, TabletControl};
+use stele_client::{Assignment, Closing, TabletAssignments, TabletControl, unconfirmed};
 use stele_commitlog::LogError;
 use stele_objects::{Client, ObjectStorage};
 use stele_storage::Storage;
@@ -179,9 +179,13 @@ impl Driver {
             return Ok(());
         };
         let (server, epoch) = (from.server.clone(), place.epoch);
-        let close = async move { server.close_tablet(tablet, epoch, Closing::HandOver).await };
+        let close = async move {
+            server
+                .close_tablet(tablet, epoch, Closing::HandOver, unconfirmed())
+                .await
+        };
         match from.call(&self.fleet.env, close).await {
-            Ok(Ok(())) => {
+            Ok(Ok(_)) => {
                 self.fleet
                     .sim
                     .note(&format!("tablet {tablet} leaves server {}", from.id));

@@ -1,7 +1,7 @@
 //! The load of a server and of its tablets.
 
 use super::Assignments;
-use stele_client::{Closing, ServerLoad, TabletLoad};
+use stele_client::{Closing, ServerLoad, TabletLoad, unconfirmed};
 use stele_types::{Epoch, TabletId};
 
 impl Assignments {
@@ -42,7 +42,7 @@ impl Assignments {
         if self.sealed.is_none() {
             return;
         }
-        let lost = self.close(tablet, epoch, Closing::Abandon).await;
+        let lost = self.close(tablet, epoch, Closing::Abandon, unconfirmed()).await;
         if let Err(error) = lost {
             tracing::debug!(%tablet, %error, "a tablet of another owner is left until the next look");
         }

@@ -12,7 +12,7 @@ use crate::server::TabletServer;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
-use stele_client::{TabletAssignments, TabletControl};
+use stele_client::{TabletAssignments, TabletControl, unconfirmed};
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_sstable::Cache;
@@ -124,8 +124,11 @@ async fn open(server: &TabletServer, tablet: TabletId, epoch: u32, logs: &[u32])
     outcomes.into_iter().next().unwrap()
 }
 
-async fn hand_over(server: &TabletServer, tablet: TabletId, epoch: u32) -> ServiceResult<()> {
-    server.close_tablet(tablet, Epoch(epoch), Closing::HandOver).await
+/// Whether it was served.
+async fn hand_over(server: &TabletServer, tablet: TabletId, epoch: u32) -> ServiceResult<bool> {
+    server
+        .close_tablet(tablet, Epoch(epoch), Closing::HandOver, unconfirmed())
+        .await
 }
 
 /// The value of a row; empty when it has none.
@@ -505,12 +508,11 @@ async fn an_assignment_is_opened_and_closed_once_however_often_it_is_asked_for()
         .expect("it is served under that epoch");
     let refused = open(&server, TABLETS[0], 3, &[]).await.unwrap_err();
     assert_eq!(refused.kind, ErrorKind::FailedPrecondition, "{refused}");
-    hand_over(&server, TABLETS[0], 9)
-        .await
-        .expect("another assignment than the present one");
+    let of_another = hand_over(&server, TABLETS[0], 9).await.unwrap();
     write(&server, TABLETS[0], "a", "v").await;
-    hand_over(&server, TABLETS[0], 1).await.unwrap();
-    hand_over(&server, TABLETS[0], 1).await.expect("the answer was lost");
+    let first = hand_over(&server, TABLETS[0], 1).await.unwrap();
+    let repeated = hand_over(&server, TABLETS[0], 1).await.expect("the answer was lost");
+    assert_eq!((of_another, first, repeated), (false, true, false));
     // Its former owner is dead and the log cannot be read yet: the others are not affected.
     let missing = open(&other, TABLETS[0], 3, &[77]).await.unwrap_err();
     assert!(missing.message.contains("the log of server 77"), "{missing}");
@@ -572,13 +574,28 @@ async fn a_tablet_that_was_not_flushed_at_shutdown_is_not_opened_again() {
     assert_eq!(read(&next, TABLETS[0], "a").unwrap(), "v");
 }
 
+/// The flush has taken long, and nobody could get the tablet any more.
+#[tokio::test]
+async fn a_tablet_that_no_other_server_can_get_is_served_on() {
+    let shared = Shared::new();
+    let server = shared.first(1).await;
+    write(&server, TABLETS[0], "a", "v").await;
+    let away = async { Err(ServiceError::new(ErrorKind::Unavailable, "the coordinator is away")) };
+    let closed = server.close_tablet(TABLETS[0], Epoch(1), Closing::HandOver, Box::pin(away));
+    assert_eq!(closed.await.unwrap_err().kind, ErrorKind::Unavailable);
+    write(&server, TABLETS[0], "b", "v").await;
+    assert!(hand_over(&server, TABLETS[0], 1).await.unwrap());
+}
+
 /// As above, while the server goes on.
 #[tokio::test]
 async fn a_tablet_that_left_comes_back_under_a_new_epoch_only() {
     let shared = Shared::new();
     let server = shared.first(1).await;
     write(&server, TABLETS[0], "a", "v").await;
-    let closed = server.close_tablet(TABLETS[0], Epoch(1), Closing::Abandon).await;
+    let closed = server
+        .close_tablet(TABLETS[0], Epoch(1), Closing::Abandon, unconfirmed())
+        .await;
     closed.unwrap();
     let refused = open(&server, TABLETS[0], 1, &[]).await.unwrap_err();
     assert_eq!(refused.kind, ErrorKind::FailedPrecondition, "{refused}");
@@ -597,6 +614,17 @@ async fn a_fenced_tablet_that_comes_back_releases_the_files_of_its_former_life()
     open(&next, TABLETS[0], 3, &[1]).await.unwrap();
     write(&former, TABLETS[0], "b", "after its log was to be sealed").await;
     former.flush(TABLETS[0]).await.unwrap_err();
+    assert!(
+        former
+            .load()
+            .await
+            .unwrap()
+            .tablets
+            .iter()
+            .all(|load| load.tablet != TABLETS[0])
+    );
+    let closed = hand_over(&former, TABLETS[0], 1).await.unwrap();
+    assert!(!closed, "a tablet that was given up was not flushed for its next owner");
     hand_over(&next, TABLETS[0], 3).await.unwrap();
     open(&former, TABLETS[0], 4, &[]).await.unwrap();
     hand_over(&former, TABLETS[0], 4).await.unwrap();
@@ -687,7 +715,9 @@ async fn the_log_retains_nothing_for_an_abandoned_tablet_that_is_back_or_dropped
     let shared = Shared::new();
     let first = shared.first(1).await;
     for tablet in [TABLETS[0], TABLETS[1]] {
-        let closed = first.close_tablet(tablet, Epoch(1), Closing::Abandon).await;
+        let closed = first
+            .close_tablet(tablet, Epoch(1), Closing::Abandon, unconfirmed())
+            .await;
         closed.unwrap();
         assert!(first.parts.tablets.has_unserved() && !first.parts.tablets.is_served(tablet));
         match tablet == TABLETS[0] {
