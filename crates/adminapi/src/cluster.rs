@@ -136,6 +136,9 @@ pub struct Tablet {
     /// The event that it waits for; empty when it is served and does not move.
     #[prost(string, tag = "6")]
     pub waits_for: String,
+    /// Since when it has not been served, or moves, as the leader has seen it.
+    #[prost(uint64, tag = "7")]
+    pub waited_millis: u64,
 }
 
 /// Moves a tablet.

@@ -157,7 +157,7 @@ impl View {
     }
 
     /// A server's word on a tablet.
-    pub(crate) fn report(&self, server: ServerId, tablet: TabletId) -> Option<Report> {
+    pub fn report(&self, server: ServerId, tablet: TabletId) -> Option<Report> {
         self.servers.get(&server)?.report.get(&tablet).copied()
     }
 }

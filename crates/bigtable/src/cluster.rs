@@ -73,6 +73,7 @@ fn tablet(tablet: TabletStatus) -> pb::Tablet {
         owner: tablet.owner.map_or(0, |owner| owner.0),
         bytes: tablet.bytes,
         waits_for: tablet.waits_for,
+        waited_millis: tablet.waited_millis,
     }
 }
 

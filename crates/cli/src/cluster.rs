@@ -322,7 +322,7 @@ fn servers(status: &ClusterStatus) -> String {
 fn tablet(tablet: &Tablet) -> String {
     let waits = match tablet.waits_for.as_str() {
         "" => String::new(),
-        event => format!("  waits for {event}"),
+        event => format!("  waits for {event}, {} s", tablet.waited_millis / 1000),
     };
     format!(
         "{}  tablet {}  from \"{}\"  server {}  {} bytes{waits}\n",

@@ -84,4 +84,7 @@ pub struct TabletStatus {
     pub bytes: u64,
     /// The event that it waits for; empty when it is served and does not move.
     pub waits_for: String,
+    /// Since when it has not been served, or moves, as the leader has seen it. 0 of a leader of an earlier version.
+    #[serde(default)]
+    pub waited_millis: u64,
 }

@@ -6,8 +6,10 @@
 mod orders;
 mod reach;
 mod view;
+mod waiting;
 
 pub(crate) use reach::Patience;
+pub(crate) use waiting::{Waiting, WaitingMetrics};
 
 use crate::archiving::Rests;
 use crate::checking::Checks;
@@ -76,6 +78,7 @@ pub(crate) struct Leader {
     /// It has been cut off for too long.
     cut_off: Notify,
     pub(crate) checks: Checks,
+    pub(crate) waiting: Waiting,
 }
 
 /// The state at the last decision.
@@ -96,7 +99,7 @@ impl Leader {
         control: Arc<ClusterControl>,
         (roots, data, rests): (Arc<dyn LogRoots>, Arc<dyn Storage>, Rests),
         (fence, term, patience): (Condition, u64, Patience),
-        checks: Checks,
+        (checks, waiting): (Checks, Waiting),
     ) -> Arc<Leader> {
         Arc::new(Leader {
             local,
@@ -118,6 +121,7 @@ impl Leader {
             reach: Mutex::new(Reach::new(patience)),
             cut_off: Notify::new(),
             checks,
+            waiting,
         })
     }
 
@@ -189,6 +193,7 @@ impl Leader {
             return;
         }
         let view = self.observed.lock().view((&members, &catalog), &reports, &coming, now);
+        self.waiting.note(&view, now);
         let condemned = {
             let mut suspicions = self.suspicions.lock();
             suspicions.expire(&view, now);

@@ -3,7 +3,6 @@
 use crate::admin::ClusterAdmin;
 use crate::archiving::{Archiving, CoordMoments, OwnLife};
 use crate::candidacy;
-use crate::checking::CheckMetrics;
 use crate::election;
 use crate::gate::Gate;
 use crate::lease::{Lease, Leased};
@@ -17,7 +16,7 @@ use crate::roots::LogRoots;
 use crate::rules::{self, RulesAge};
 use crate::session::{self, CurrentSession};
 use crate::sweeping::SweepPace;
-use crate::term::Places;
+use crate::term::{Places, TermMetrics};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_access::Forwarded;
@@ -287,7 +286,7 @@ pub async fn join(
         destinations,
         archiving,
         tablets: node.2.clone(),
-        check_metrics: CheckMetrics::new(metrics),
+        metrics: TermMetrics::new(metrics),
     };
     env.spawn(
         "election",

@@ -16,6 +16,7 @@ pub(crate) fn status(leader: &Leader) -> ClusterStatus {
     });
     let listed: HashMap<_, _> = listed.collect();
     let (errors, closing_errors) = (leader.errors(), leader.closing_errors());
+    let now = leader.local.env.now();
     let mut counts: BTreeMap<ServerId, usize> = BTreeMap::new();
     let mut tablets = Vec::new();
     for (name, table) in &catalog.tables {
@@ -64,6 +65,7 @@ pub(crate) fn status(leader: &Leader) -> ClusterStatus {
                     .is_some_and(|report| matches!(report.state, TabletState::Serving | TabletState::Replayed)),
                 logs: assignment.logs.clone(),
                 bytes: report.map_or(0, |report| report.bytes),
+                waited_millis: leader.waiting.waited(tablet.id, now).as_millis() as u64,
                 waits_for,
             });
         }
@@ -88,6 +90,6 @@ pub(crate) fn status(leader: &Leader) -> ClusterStatus {
         leader: leader.local.peers.own(),
         servers: servers.collect(),
         tablets,
-        check: leader.checks.status(leader.local.env.now()),
+        check: leader.checks.status(now),
     }
 }

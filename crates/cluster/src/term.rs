@@ -10,7 +10,7 @@ use crate::checking::{CheckMetrics, Checks};
 use crate::codec;
 use crate::control::{ClusterControl, NewTablets};
 use crate::election;
-use crate::leader::{Leader, Patience};
+use crate::leader::{Leader, Patience, Waiting, WaitingMetrics};
 use crate::local::{LeaderCalls, Local};
 use crate::merging::{self, MergePace};
 use crate::messages::{ClusterCall, Request};
@@ -28,6 +28,7 @@ use stele_backup::{Archives, Backups, DataRoot, OpenDestination};
 use stele_catalog::Catalog;
 use stele_client::{ServiceError, ServiceResult, TabletService, cancellation};
 use stele_coord::{Condition, Coord, Leadership, Write};
+use stele_env::metrics::Metrics;
 use stele_master::Master;
 use stele_storage::Storage;
 use stele_types::ErrorKind;
@@ -47,11 +48,26 @@ pub(crate) struct Places {
     pub(crate) keep_deleted: Duration,
     /// Opens destinations of backups.
     pub(crate) destinations: OpenDestination,
-    pub(crate) check_metrics: CheckMetrics,
+    pub(crate) metrics: TermMetrics,
     /// Archives of logs.
     pub(crate) archiving: Archiving,
     /// The tablets of all servers.
     pub(crate) tablets: Arc<dyn TabletService>,
+}
+
+/// Instruments of all terms of this server.
+pub(crate) struct TermMetrics {
+    check: CheckMetrics,
+    waiting: WaitingMetrics,
+}
+
+impl TermMetrics {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        TermMetrics {
+            check: CheckMetrics::new(metrics),
+            waiting: WaitingMetrics::new(metrics),
+        }
+    }
 }
 
 /// The calls to the leader during one term.
@@ -163,7 +179,10 @@ pub(crate) async fn lead(
         control.clone(),
         (places.roots.clone(), places.data.clone(), rests),
         (fence, leadership.version(), patience),
-        Checks::new(places.check_metrics.clone()),
+        (
+            Checks::new(places.metrics.check.clone()),
+            Waiting::new(places.metrics.waiting.clone()),
+        ),
     );
     let (tell, ended) = oneshot::channel::<()>();
     let ended = ended.map(drop).boxed().shared();

@@ -8,7 +8,7 @@ use crate::archiving::{Archiving, Rests};
 use crate::checking::{CheckMetrics, Checks};
 use crate::control::{ClusterControl, NewTablets};
 use crate::election;
-use crate::leader::{Leader, Patience};
+use crate::leader::{Leader, Patience, Waiting, WaitingMetrics};
 use crate::local::{Control, Local};
 use crate::members::{self, Addresses, Members};
 use crate::merging::MergePace;
@@ -460,7 +460,10 @@ impl World {
             control,
             (self.roots.clone(), self.data.clone(), rests),
             (fence, term, Patience::of_session(SESSION)),
-            Checks::new(CheckMetrics::new(&Metrics::new())),
+            (
+                Checks::new(CheckMetrics::new(&Metrics::new())),
+                Waiting::new(WaitingMetrics::new(&Metrics::new())),
+            ),
         )
     }
 }

@@ -135,6 +135,7 @@ function waiting(answer) {
         { name: "server", cell: (row) => row.owner ?? "–", kind: "n" },
         { name: "moves to", cell: (row) => row.to ?? "–", kind: "n opt" },
         { name: "waits for", cell: (row) => row.waits_for || "its owner" },
+        { name: "seconds", cell: (row) => row.waited, kind: "n" },
       ],
       rows: answer.waiting,
     }),

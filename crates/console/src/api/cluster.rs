@@ -75,6 +75,8 @@ struct Waiting {
     owner: Option<u32>,
     to: Option<u32>,
     waits_for: String,
+    /// Seconds.
+    waited: u64,
 }
 
 #[derive(Serialize)]
@@ -175,6 +177,7 @@ fn show_waiting(tablet: &TabletStatus) -> Waiting {
         owner: tablet.owner.map(|owner| owner.0),
         to: tablet.moving_to.map(|to| to.0),
         waits_for: tablet.waits_for.clone(),
+        waited: tablet.waited_millis / 1000,
     }
 }
 
@@ -225,6 +228,7 @@ mod tests {
             logs: Vec::new(),
             bytes: 10,
             waits_for: if owner.is_some() { "" } else { "a server" }.to_owned(),
+            waited_millis: if owner.is_some() { 0 } else { 2_500 },
         }
     }
 
@@ -250,7 +254,10 @@ mod tests {
             },
         );
         assert_eq!((shown.tablets, shown.unsettled, shown.total), (1_002, 1, 2));
-        assert_eq!(shown.waiting[0].waits_for, "a server");
+        assert_eq!(
+            (&shown.waiting[0].waits_for[..], shown.waiting[0].waited),
+            ("a server", 2)
+        );
         assert_eq!(shown.check.ago, Some(61));
         let (a, b) = (&shown.tables[0], &shown.tables[1]);
         assert_eq!((a.cells.len(), a.bytes), (CELLS_MAX, 10_000));

@@ -229,6 +229,7 @@ impl TableAdmin for Fake {
             logs: Vec::new(),
             bytes: 1,
             waits_for: String::new(),
+            waited_millis: 0,
         };
         match self.serves_streams.load(Ordering::Relaxed) {
             true => Ok(ClusterStatus {

@@ -29,6 +29,7 @@ fn status(servers: Vec<ServerStatus>) -> ClusterStatus {
         logs: Vec::new(),
         bytes: 0,
         waits_for: String::new(),
+        waited_millis: 0,
     };
     ClusterStatus {
         leader: ServerId(1),
