@@ -27,6 +27,23 @@ major_compact 'shell'
 list_regions 'shell'
 locate_region 'shell', 'z'
 status 'simple'
+rows = count('shell')
+raise 'no rows are left to snapshot' if rows == 0
+delete_snapshot 'shell_snapshot' if list_snapshots('shell_snapshot').any?
+snapshot 'shell', 'shell_snapshot'
+expect('snapshots', list_snapshots('shell_.*').size, 1)
+put 'shell', 'r9', 'f:a', 'later'
+expect('count after the snapshot', count('shell'), rows + 1)
+clone_snapshot 'shell_snapshot', 'shell_clone'
+expect('count of the clone', count('shell_clone'), rows)
+disable 'shell_clone'
+drop 'shell_clone'
+disable 'shell'
+restore_snapshot 'shell_snapshot'
+enable 'shell'
+expect('count of the restored table', count('shell'), rows)
+delete_snapshot 'shell_snapshot'
+expect('snapshots', list_snapshots('shell_.*').size, 0)
 truncate 'shell'
 expect('count of a truncated table', count('shell'), 0)
 expect('enabled', is_enabled('shell'), true)
