@@ -7,6 +7,7 @@
 //!   be missing afterwards.
 //! * `--failovers N`: kills a node with a full log in each of N rounds, and measures how long rows are not available.
 //! * `--moves N`: moves and splits tablets, and restarts all nodes under load; no client may see an error.
+//! * `--hbase N`: moves and splits regions by HBase's client, which reads and writes, and then kills a node. No call may fail.
 //! * `--moments N`: archives the logs, and restores a table to three moments of each of N rounds of faults. Each row must be as it was.
 //! * `--snapshots N`: takes snapshots while tablets move under load. Each must have the rows of a moment between its beginning and end.
 //! * `--sizes 1,2,4`: measures clusters of these sizes with HBase's own client.
@@ -17,6 +18,7 @@ mod chaos;
 mod failover;
 mod failures;
 mod fault;
+mod hbase;
 pub mod members;
 mod moments;
 mod moves;
@@ -62,6 +64,9 @@ pub struct Arguments {
     /// Splits of tablets that follow the moves.
     #[arg(long, value_name = "SPLITS", default_value_t = 200)]
     splits: u32,
+    /// Moves of regions by HBase's own client, which reads and writes meanwhile. Then a node is killed.
+    #[arg(long, value_name = "MOVES", group = "task", value_parser = value_parser!(u32).range(1..))]
+    hbase: Option<u32>,
     /// Rounds of a fault and of restores to moments, by archived logs.
     #[arg(long, value_name = "ROUNDS", group = "task", value_parser = value_parser!(u32).range(1..))]
     moments: Option<u32>,
@@ -146,6 +151,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         failover::measure(&mut cluster, rounds, arguments.log_mib)?
     } else if let Some(moves) = arguments.moves {
         moves::run(&mut cluster, moves, arguments.splits)?
+    } else if let Some(moves) = arguments.hbase {
+        hbase::run(&mut cluster, moves)?
     } else if let Some(rounds) = arguments.moments {
         moments::run(&mut cluster, arguments, rounds)?
     } else if let Some(snapshots) = arguments.snapshots {
@@ -221,6 +228,7 @@ impl Cluster {
             log_mib: 0,
             moves: None,
             splits: 0,
+            hbase: None,
             moments: None,
             value_mib: None,
             snapshots: None,

@@ -313,6 +313,7 @@ mod tests {
             "xtask cluster --failovers",
             "xtask cluster --moments",
             "xtask cluster --snapshots",
+            "xtask cluster --hbase",
             "xtask cluster --chaos",
             "xtask cluster --bench ycsb --repeats",
         ];
