@@ -4,6 +4,8 @@
 //! it. The server's log is sealed in storage before its tablets get another owner, so a wrong suspicion costs a restart and no
 //! write. Short silence is no evidence: a silent server may still serve others, and its lease decides. A server that keeps its session and
 //! answers the leader no call for [`SILENCE_WAIT`] counts as dead: it cannot be told of its tablets, and every change of a table waits for it.
+//! Its process may live and trust its lease, so the lease has to pass before others serve its tablets. Of two servers neither knows which one is
+//! cut off: silence condemns fewer than half.
 //!
 //! A network that lies looks like many deaths at one time. So evidence condemns no server if the dead would be more than half of
 //! all. A session that ends counts as a death after [`RETURN_WAIT`]. While more than half have ended, it counts only after [`MASS_FAILURE_WAIT`]:
@@ -47,6 +49,8 @@ pub struct Suspicions {
 pub struct Condemned {
     /// Which servers.
     pub dead: BTreeSet<ServerId>,
+    /// Those of them that are only silent.
+    pub silent: BTreeSet<ServerId>,
     /// Servers that look dead, but would make more than half of all dead.
     pub held_back: BTreeSet<ServerId>,
 }
@@ -105,6 +109,13 @@ impl Suspicions {
             .filter(|id| present(id) && !gone.contains(id) && self.is_suspected(view, **id, now))
             .copied()
             .collect();
+        let silent: BTreeSet<ServerId> = view
+            .servers
+            .keys()
+            .filter(|id| present(id) && !gone.contains(id) && !suspected.contains(id) && self.is_silent(**id, now))
+            .copied()
+            .collect();
+        let mut condemned_silent = BTreeSet::new();
         let mut held_back = BTreeSet::new();
         let at_most_half = |count: usize| count * 2 <= known;
         if at_most_half(gone.len()) {
@@ -112,6 +123,10 @@ impl Suspicions {
             match at_most_half(gone.len() + suspected.len()) {
                 true => dead.extend(&suspected),
                 false => held_back.extend(&suspected),
+            }
+            if 2 * (gone.len() + suspected.len() + silent.len()) < known {
+                dead.extend(&silent);
+                condemned_silent = silent;
             }
         } else {
             held_back.extend(suspected);
@@ -122,16 +137,20 @@ impl Suspicions {
                 dead.insert(id);
             }
         }
-        Condemned { dead, held_back }
+        Condemned {
+            dead,
+            silent: condemned_silent,
+            held_back,
+        }
+    }
+
+    fn is_silent(&self, server: ServerId, now: Duration) -> bool {
+        self.silences.get(&server).is_some_and(|(since, last)| {
+            last.saturating_sub(*since) >= SILENCE_WAIT && now.saturating_sub(*last) <= OBSERVED_EVERY
+        })
     }
 
     fn is_suspected(&self, view: &View, suspect: ServerId, now: Duration) -> bool {
-        let silence = self.silences.get(&suspect);
-        if silence.is_some_and(|(since, last)| {
-            last.saturating_sub(*since) >= SILENCE_WAIT && now.saturating_sub(*last) <= OBSERVED_EVERY
-        }) {
-            return true;
-        }
         let is_witness = |id: &ServerId| {
             view.servers
                 .get(id)
@@ -213,7 +232,9 @@ mod tests {
             for now in times.take_while(|now| *now <= until) {
                 suspicions.silent(silent, now);
             }
-            suspicions.condemned(&view, until).dead
+            let condemned = suspicions.condemned(&view, until);
+            assert_eq!(condemned.dead, condemned.silent);
+            condemned.dead
         };
         let mut suspicions = Suspicions::default();
         let almost = NOW + SILENCE_WAIT - Duration::from_secs(1);
@@ -235,15 +256,29 @@ mod tests {
     }
 
     #[test]
-    fn silence_of_more_than_half_is_held_back() {
-        let (view, mut suspicions) = (servers(3), Suspicions::default());
-        for second in 0..=SILENCE_WAIT.as_secs() {
-            for server in [2, 3] {
-                suspicions.silent(ServerId(server), Duration::from_secs(second));
+    fn silence_condemns_fewer_than_half() {
+        for (count, silent, dead) in [
+            (2, set(&[2]), set(&[])),
+            (3, set(&[3]), set(&[3])),
+            (4, set(&[3, 4]), set(&[])),
+            (5, set(&[4, 5]), set(&[4, 5])),
+        ] {
+            let (view, mut suspicions) = (servers(count), Suspicions::default());
+            for second in 0..=SILENCE_WAIT.as_secs() {
+                for server in &silent {
+                    suspicions.silent(*server, Duration::from_secs(second));
+                }
             }
+            assert_eq!(suspicions.condemned(&view, SILENCE_WAIT).dead, dead, "of {count}");
         }
+        // One that was refused is no longer only silent.
+        let (view, mut suspicions) = (servers(2), Suspicions::default());
+        for second in 0..=SILENCE_WAIT.as_secs() {
+            suspicions.silent(ServerId(2), Duration::from_secs(second));
+        }
+        suspicions.refused(ServerId(1), ServerId(2), SILENCE_WAIT);
         let condemned = suspicions.condemned(&view, SILENCE_WAIT);
-        assert_eq!((condemned.dead, condemned.held_back), (set(&[]), set(&[2, 3])));
+        assert_eq!((condemned.dead, condemned.silent), (set(&[2]), set(&[])));
     }
 
     #[test]

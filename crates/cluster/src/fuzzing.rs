@@ -113,6 +113,8 @@ fn records_seeds() -> Vec<Bytes> {
         bytes: 300,
         streams: 2,
         given_up: true,
+        session_millis: 10_000,
+        may_live: true,
     };
     let life = LifeRecord {
         place: "p".to_owned(),

@@ -69,6 +69,8 @@ pub(crate) struct Leader {
     /// Facts that were observed over time.
     observed: Mutex<Observed>,
     suspicions: Mutex<Suspicions>,
+    /// Servers that count as dead since they are silent.
+    silent: Mutex<BTreeSet<ServerId>>,
     /// The newest reports, with all tablets.
     reports: Mutex<BTreeMap<ServerId, Arc<ServerReport>>>,
     /// When servers have reported last.
@@ -115,6 +117,7 @@ impl Leader {
             drawn: Mutex::default(),
             observed: Mutex::default(),
             suspicions: Mutex::default(),
+            silent: Mutex::default(),
             reports: Mutex::default(),
             heard: Mutex::default(),
             decided: Mutex::default(),
@@ -182,7 +185,10 @@ impl Leader {
         // Reports first: the catalog must be at least as new.
         let (reports, answering) = self.gather().await;
         let now = self.local.env.now();
-        if !self.may_decide(&reports, &answering, now) || (!members_changed && self.is_calm(&reports, now)) {
+        if !self.may_decide(&reports, &answering, now) {
+            return self.waiting.note(&self.view(&reports, now), now);
+        }
+        if !members_changed && self.is_calm(&reports, now) {
             return;
         }
         // Before the catalog, too: a tablet that is not coming any more has its record.
@@ -206,6 +212,7 @@ impl Leader {
             tracing::warn!(%server, "the server looks dead, but so do more than half of all: its tablets stay");
         }
         let orders = decide(&view, &condemned.dead);
+        *self.silent.lock() = condemned.silent;
         let prepared = reports.values().any(|report| !report.prepared.is_empty());
         let everybody = reports.len() == view.servers.len();
         let due = self.observed.lock().attempts.next_due(now).unwrap_or(Duration::MAX);

@@ -131,8 +131,10 @@ pub async fn announce(
     (log_streams, life): (u32, Option<&LifeRecord>),
 ) -> Result<(), CoordError> {
     let log = records::key(LOGS, member.server);
+    let session_millis = u32::try_from(member.session.ttl().as_millis()).unwrap_or(u32::MAX);
     let log_record = LogRecord {
         streams: log_streams,
+        session_millis,
         ..LogRecord::default()
     };
     let writes = vec![
@@ -337,6 +339,7 @@ mod tests {
             bytes: 9,
             streams: 2,
             given_up: true,
+            ..LogRecord::default()
         };
         let server = ServerId(7);
         let key = records::key(LOGS, server);

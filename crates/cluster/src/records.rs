@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use prost::Message;
+use std::time::Duration;
 use stele_types::ServerId;
 
 /// Prefix of everything here.
@@ -68,6 +69,25 @@ pub struct LogRecord {
     /// How many streams it has; 0 if that is not known. Field 3 had the same, of a log whose streams have other tablets.
     #[prost(uint32, tag = "5")]
     pub streams: u32,
+    /// How long its server trusts a session that it has renewed, in ms. 0 of an earlier version.
+    #[prost(uint32, tag = "6")]
+    pub session_millis: u32,
+    /// The server was given up though its process may live: its session has to be over before its log is sealed.
+    #[prost(bool, tag = "7")]
+    pub may_live: bool,
+}
+
+/// The time for which a server of an earlier version may trust its session.
+const SESSION_UNKNOWN: Duration = Duration::from_secs(60);
+
+impl LogRecord {
+    /// Longest time from the end of the server's record until it trusts its session no more.
+    pub(crate) fn session(&self) -> Duration {
+        match self.session_millis {
+            0 => SESSION_UNKNOWN,
+            millis => Duration::from_millis(millis.into()),
+        }
+    }
 }
 
 /// A server that archives its log.
@@ -158,8 +178,7 @@ mod tests {
         let log = LogRecord {
             sealed: true,
             bytes: 300,
-            streams: 0,
-            given_up: false,
+            ..LogRecord::default()
         };
         assert_eq!(encode(&log), b"\x01\x08\x01\x10\xac\x02"[..]);
         assert_eq!(decode(b"\x01\x08\x01\x10\xac\x02"), Ok(log.clone()));
@@ -173,6 +192,13 @@ mod tests {
         };
         assert_eq!(encode(&log), b"\x01\x20\x01\x28\x02"[..]);
         assert_eq!(decode(b"\x01\x20\x01\x28\x02"), Ok(log.clone()));
+        let silent = LogRecord {
+            session_millis: 10_000,
+            may_live: true,
+            ..log.clone()
+        };
+        assert_eq!(encode(&silent), b"\x01\x20\x01\x28\x02\x30\x90\x4e\x38\x01"[..]);
+        assert_eq!(decode(b"\x01\x20\x01\x28\x02\x30\x90\x4e\x38\x01"), Ok(silent));
         let unknown = LogRecord { streams: 0, ..log };
         assert_eq!(
             decode(b"\x01\x18\x02\x20\x01"),

@@ -206,6 +206,7 @@ pub(crate) async fn lead(
     backups.end_term();
     archives.end();
     control.end_term();
+    leader.waiting.end_term();
     let _ = tell.send(());
     Ok(end)
 }

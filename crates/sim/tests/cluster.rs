@@ -97,6 +97,10 @@ fn a_leader_that_does_not_reach_the_others_stops_no_failover() {
             let verdict = isolated::run(seed, cut, None, false);
             assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}, {cut:?}");
             assert_eq!(verdict.failovers, 1, "seed {seed}, {cut:?}");
+            assert!(
+                verdict.acknowledged > 0,
+                "no row is written through others: seed {seed}, {cut:?}"
+            );
         }
     }
 }

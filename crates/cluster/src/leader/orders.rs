@@ -56,6 +56,20 @@ struct Pending {
     open: BTreeMap<ServerId, Vec<(TabletId, Owner, Vec<ServerId>)>>,
 }
 
+/// How a server has come to count as dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Death {
+    /// Its session has ended.
+    Session,
+    /// Its process is gone.
+    Evidence,
+    /// It answers nothing, and has its session.
+    Silence,
+}
+
+/// Clocks of two machines need not run equally fast.
+const SESSION_MARGIN: Duration = Duration::from_secs(2);
+
 impl Orders {
     /// Begins an order, or gathers it for [`Orders::commit`].
     pub(crate) fn begin(self: &Arc<Self>, leader: &Arc<Leader>, order: Order, view: &View) {
@@ -63,9 +77,13 @@ impl Orders {
             Order::Seal(server) => {
                 let of = leader.clone();
                 let known = view.servers.get(&server);
-                let has_ended = known.is_some_and(|known| known.session != Session::Alive);
+                let death = match known.map(|known| known.session) {
+                    Some(Session::Ended(_)) => Death::Session,
+                    _ if leader.silent.lock().contains(&server) => Death::Silence,
+                    _ => Death::Evidence,
+                };
                 self.run_once(leader, Task::Log(server), async move {
-                    of.note("sealing a log", server, of.seal(server, has_ended).await);
+                    of.note("sealing a log", server, of.seal(server, death).await);
                 });
             }
             Order::DeleteLog(server) => {
@@ -209,14 +227,18 @@ impl Leader {
 
     /// Seals the log of a server: afterwards it acknowledges no write, and its record goes. Fails if the session of the server had ended,
     /// and it has another one now.
-    pub(super) async fn seal(&self, server: ServerId, has_ended: bool) -> ServiceResult<()> {
+    pub(super) async fn seal(&self, server: ServerId, death: Death) -> ServiceResult<()> {
         let unheard = self.unheard_for(server);
         tracing::info!(%server, ?unheard, "a server is given up: its log is sealed");
         if self.local.env.planted(PlantedBug::SealNothing) {
             return self.record_sealed(server, 0).await;
         }
         if !self.local.env.planted(PlantedBug::SealFirst) {
-            self.record_given_up(server, has_ended).await?;
+            let given_up = self.record_given_up(server, death).await?;
+            if given_up.may_live {
+                // Until then it answers reads that its successor's rows make stale. A leader that did not see the beginning waits as long.
+                self.local.env.sleep(given_up.session() + SESSION_MARGIN).await;
+            }
         }
         let begun = self.local.env.now();
         // Its tablets are assigned next, and rows wait.
@@ -269,26 +291,31 @@ impl Leader {
     }
 
     /// Before storage refuses its appends: if this leader ends in between, the server must not go on as a member that cannot write.
-    async fn record_given_up(&self, server: ServerId, has_ended: bool) -> ServiceResult<()> {
+    async fn record_given_up(&self, server: ServerId, death: Death) -> ServiceResult<LogRecord> {
         let view = self.local.members.view();
         let log = view.logs.get(&server).cloned().unwrap_or_default();
         if log.given_up && !view.servers.contains_key(&server) {
-            return Ok(());
+            return Ok(log);
         }
         // A server with a new session trusts its lease. Until the lease is over, it would answer reads that its successor's rows make stale.
         let record = records::key(SERVERS, server);
-        let still_gone = (has_ended && !log.given_up).then(|| Condition::absent(&record));
-        self.record(server, LogRecord { given_up: true, ..log }, still_gone)
-            .await
+        let still_gone = (death == Death::Session && !log.given_up).then(|| Condition::absent(&record));
+        let given_up = LogRecord {
+            given_up: true,
+            may_live: log.may_live || death == Death::Silence,
+            ..log
+        };
+        self.record(server, given_up.clone(), still_gone).await?;
+        Ok(given_up)
     }
 
     async fn record_sealed(&self, server: ServerId, bytes: u64) -> ServiceResult<()> {
-        let streams = self.local.members.view().logs.get(&server).map_or(0, |log| log.streams);
+        let known = self.local.members.view().logs.get(&server).cloned().unwrap_or_default();
         let record = LogRecord {
             sealed: true,
             bytes,
-            streams,
             given_up: true,
+            ..known
         };
         self.record(server, record, None).await
     }
@@ -442,6 +469,7 @@ impl Leader {
         let calls = stream::iter(calls).map(|call| async move {
             let (tablets, request) = (call.tablets(), Request::Open(call));
             let outcomes: Vec<Outcome> = self.local.order(self.term, server, request, CALL_WAIT).await?;
+            self.suspicions.lock().answered(server);
             self.note_openings(server, tablets.into_iter().zip(outcomes));
             Ok(())
         });
@@ -481,7 +509,7 @@ impl Leader {
     async fn close(&self, server: ServerId, tablet: TabletId, epoch: Epoch, closing: Closing) -> ServiceResult<()> {
         let request = Request::Close { tablet, epoch, closing };
         let closed: ServiceResult<bool> = self.local.order(self.term, server, request, CALL_WAIT).await;
-        closed.map(drop)
+        closed.map(|_| self.suspicions.lock().answered(server))
     }
 }
 

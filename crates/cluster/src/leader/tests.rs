@@ -1,3 +1,4 @@
+use super::orders::Death;
 use super::*;
 use crate::codec;
 use crate::local::Control;
@@ -95,11 +96,63 @@ async fn a_server_that_has_a_new_session_is_not_given_up_for_the_end_of_the_form
         let record = world.coord.get(&records::key(records::SERVERS, returned)).await;
         record.expect("read").is_some()
     };
-    leader.seal(returned, true).await.expect_err("it is back");
+    leader.seal(returned, Death::Session).await.expect_err("it is back");
     assert!(is_member().await);
     // Its process is gone, before its session ends.
-    leader.seal(returned, false).await.expect("sealed");
+    leader.seal(returned, Death::Evidence).await.expect("sealed");
     assert!(!is_member().await);
+}
+
+/// Its process may live, and answer reads as long as it trusts its session.
+#[tokio::test(start_paused = true)]
+async fn the_log_of_a_silent_server_is_sealed_when_its_session_is_over() {
+    let world = World::new().await;
+    let local = world.follow(1).await;
+    let leader = world.elect(&local).await;
+    let known = LogRecord {
+        session_millis: 20_000,
+        streams: 1,
+        ..LogRecord::default()
+    };
+    let log_of = async |server| {
+        let found = world.coord.get(&records::key(LOGS, server)).await;
+        records::decode::<LogRecord>(&found.expect("read").expect("a log").value).expect("decoded")
+    };
+    // The second one was given up by a leader that has ended since.
+    for (number, before, death) in [
+        (2, known.clone(), Death::Silence),
+        (
+            3,
+            LogRecord {
+                given_up: true,
+                may_live: true,
+                ..known
+            },
+            Death::Session,
+        ),
+    ] {
+        let server = ServerId(number);
+        world.put(records::key(LOGS, server), records::encode(&before)).await;
+        if number == 2 {
+            world.note_member(number).await;
+        }
+        world.env.sleep(Duration::from_secs(1)).await;
+        let sealing = leader.clone();
+        let sealed = world
+            .env
+            .spawn_join(stele_env::Priority::Foreground, "seal", async move {
+                sealing.seal(server, death).await
+            });
+        let mut sealed = std::pin::pin!(sealed);
+        assert!(world.env.timeout(Duration::from_secs(21), &mut sealed).await.is_err());
+        let log = log_of(server).await;
+        assert_eq!((log.given_up, log.may_live, log.sealed), (true, true, false));
+        let record = world.coord.get(&records::key(records::SERVERS, server)).await;
+        assert!(record.expect("read").is_none(), "it extends its lease no more");
+        sealed.await.expect("not stopped").expect("sealed");
+        let log = log_of(server).await;
+        assert!(log.sealed && log.streams == 1);
+    }
 }
 
 /// A member that counts the calls by which it opens tablets.

@@ -32,7 +32,8 @@ impl WaitingMetrics {
 /// The tablets that wait.
 pub(crate) struct Waiting {
     metrics: WaitingMetrics,
-    tablets: Mutex<BTreeMap<TabletId, Since>>,
+    /// `None` after the term: another server sees for itself.
+    tablets: Mutex<Option<BTreeMap<TabletId, Since>>>,
 }
 
 /// Since when a tablet waits.
@@ -47,13 +48,14 @@ impl Waiting {
     pub(crate) fn new(metrics: WaitingMetrics) -> Waiting {
         Waiting {
             metrics,
-            tablets: Mutex::default(),
+            tablets: Mutex::new(Some(BTreeMap::new())),
         }
     }
 
-    /// Takes in the view of a decision.
+    /// Takes in a view.
     pub(crate) fn note(&self, view: &View, now: Duration) {
-        let mut known = self.tablets.lock();
+        let mut tablets = self.tablets.lock();
+        let Some(known) = &mut *tablets else { return };
         let mut waiting = BTreeMap::new();
         for tablet in view.tablets() {
             let serves = is_served(view, tablet);
@@ -77,13 +79,23 @@ impl Waiting {
         *known = waiting;
     }
 
+    /// Shows zeros from now on, also if a task of the term goes on.
+    pub(crate) fn end_term(&self) {
+        let mut tablets = self.tablets.lock();
+        *tablets = None;
+        self.metrics.unserved.set(0);
+        self.metrics.longest_seconds.set(0);
+    }
+
     /// How long a tablet has waited; zero for one that does not, or has just begun to.
     pub(crate) fn waited(&self, tablet: TabletId, now: Duration) -> Duration {
-        let since = self.tablets.lock().get(&tablet).copied();
+        let tablets = self.tablets.lock();
+        let since = tablets.as_ref().and_then(|tablets| tablets.get(&tablet));
         since.map_or(Duration::ZERO, |since| now.saturating_sub(since.waits))
     }
 }
 
+/// Whether its owner serves it, as far as that has reported.
 fn is_served(view: &View, tablet: &TabletView) -> bool {
     let Some(owner) = tablet.assignment.owner else {
         return false;
@@ -92,14 +104,6 @@ fn is_served(view: &View, tablet: &TabletView) -> bool {
     report.is_some_and(|report| {
         report.epoch == owner.epoch && matches!(report.state, ServedState::Serving | ServedState::Replayed)
     })
-}
-
-impl Drop for Waiting {
-    /// Another server sees for itself.
-    fn drop(&mut self) {
-        self.metrics.unserved.set(0);
-        self.metrics.longest_seconds.set(0);
-    }
 }
 
 #[cfg(test)]
@@ -183,7 +187,8 @@ mod tests {
         shows(0, 0);
         waiting.note(&view(&[1], &[]), second(50));
         assert_eq!(waited(51), [0, 1]);
-        drop(waiting);
+        waiting.end_term();
+        waiting.note(&view(&[], &[]), second(60));
         shows(0, 0);
     }
 }

@@ -2,7 +2,10 @@
 //!
 //! Its links to all of them are cut, in one direction or both. Then another server is killed. A server that the others reach must come to
 //! lead, and give the tablets of the dead one to servers that serve them, while the links stay cut. The former leader keeps its session and is
-//! silent. After a minute others must serve its tablets, too. Then the links heal, and all tablets must be served.
+//! silent. After a minute others must serve its tablets, too, and it may answer no read that their writes make stale. Then the links heal, and all
+//! tablets must be served.
+
+mod reads;
 
 use super::large::LargeCluster;
 use super::node::Node;
@@ -21,6 +24,11 @@ const TABLETS: usize = 20;
 const FAILOVER_MAX: Duration = Duration::from_secs(45);
 /// Longest time until the tablets of the former leader are served by others: a minute of silence, and a failover.
 const SILENCE_MAX: Duration = Duration::from_secs(100);
+/// Time until the former leader loses the coordinator, and the range of random milliseconds on top: a session before the end of the minute, and less.
+const ALMOST: Duration = Duration::from_secs(50);
+const ALMOST_MS: u64 = 8_000;
+/// Time for which the row of the former leader is read afterwards.
+const AFTERWARDS: Duration = Duration::from_secs(5);
 /// Longest wait for the status: a leader that is cut off does not answer.
 const STATUS_WAIT: Duration = Duration::from_secs(1);
 /// Pause between two checks.
@@ -51,8 +59,9 @@ async fn live(fleet: Arc<Fleet>, cut: Cut) -> Result<(), String> {
     cluster.create_table(0, TABLETS).await?;
     cluster.served_without(&[], TABLETS).await?;
     let running = cluster.nodes.running();
-    let leader = status(&fleet, &running).await.ok_or("no status")?.leader;
-    let (leading, mut others): (Vec<_>, Vec<_>) = running.into_iter().partition(|node| node.number == leader);
+    let status = status(&fleet, &running).await.ok_or("no status")?;
+    let leader = status.leader;
+    let (leading, others): (Vec<_>, Vec<_>) = running.into_iter().partition(|node| node.number == leader);
     let [leading] = &leading[..] else {
         return Err("one server leads".to_owned());
     };
@@ -66,6 +75,25 @@ async fn live(fleet: Arc<Fleet>, cut: Cut) -> Result<(), String> {
         }
     }
     fleet.sim.note(&format!("leader {leader} is cut off: {cut:?}"));
+    let own = status.tablets.iter().find(|tablet| tablet.owner == Some(leader));
+    let row = [&own.ok_or("the leader has no tablet")?.start[..], b"+"].concat();
+    tokio::select! {
+        biased;
+        () = reads::watch(&fleet, leading, &others, row.into()) => {}
+        done = fail_over(&fleet, leading, others.clone()) => {
+            let dead = done?;
+            fleet.sim.network().heal();
+            leading.link.set_cut(false);
+            fleet.env.sleep(HEALED).await;
+            return cluster.served_without(&[dead, leader], TABLETS).await;
+        }
+    }
+    Err("the row is watched until the end".to_owned())
+}
+
+/// Kills one of the servers that are not cut off, and waits until the rest serve all tablets; the number of the dead one.
+async fn fail_over(fleet: &Fleet, former: &Node, mut others: Vec<Arc<Node>>) -> Result<ServerId, String> {
+    let leader = former.number;
     fleet.env.sleep(Duration::from_millis(fleet.below(BEFORE_MS_MAX))).await;
     let dead = others.swap_remove(fleet.below(others.len() as u64) as usize);
     let (dead, killed) = (dead.number, {
@@ -74,12 +102,18 @@ async fn live(fleet: Arc<Fleet>, cut: Cut) -> Result<(), String> {
     });
     fleet.sim.note(&format!("server {dead} is killed"));
     // For a while the former leader keeps its own tablets, which the others do not reach.
-    served_by_others(&fleet, &others, (leader, dead), killed + FAILOVER_MAX).await?;
+    served_by_others(fleet, &others, (leader, dead), killed + FAILOVER_MAX).await?;
     fleet.verdict.lock().failovers += 1;
-    served_by_others(&fleet, &others, (leader, leader), killed + SILENCE_MAX).await?;
-    fleet.sim.network().heal();
-    fleet.env.sleep(HEALED).await;
-    cluster.served_without(&[dead, leader], TABLETS).await
+    // Just before it is given up it loses the coordinator, too, so that it does not learn of that.
+    fleet
+        .env
+        .sleep(ALMOST + Duration::from_millis(fleet.below(ALMOST_MS)))
+        .await;
+    former.link.set_cut(true);
+    served_by_others(fleet, &others, (leader, leader), killed + SILENCE_MAX).await?;
+    // It may still trust its session.
+    fleet.env.sleep(AFTERWARDS).await;
+    Ok(dead)
 }
 
 /// Waits until another server leads than the former leader, and others serve the tablets of one server.

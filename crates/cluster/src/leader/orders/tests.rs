@@ -77,7 +77,7 @@ async fn a_log_that_is_deleted_already_does_not_end_the_archive() {
         };
         let _ = world.coord.txn(delete).await.expect("deleted");
     }
-    leader.seal(ended, true).await.expect_err("it has no log");
+    leader.seal(ended, Death::Session).await.expect_err("it has no log");
     assert!(
         world
             .coord
@@ -141,7 +141,7 @@ async fn an_epoch_is_drawn_while_a_log_is_sealed() {
         .await;
     world.note_member(2).await;
     world.env.sleep(Duration::from_secs(1)).await;
-    leader.seal(ServerId(2), false).await.expect("sealed");
+    leader.seal(ServerId(2), Death::Evidence).await.expect("sealed");
     assert!(leader.drawn.lock().is_some());
 }
 
