@@ -52,6 +52,11 @@ impl Context {
         }
     }
 
+    /// Milliseconds since 1970.
+    pub fn wall_millis(&self) -> u64 {
+        u64::try_from(self.env.wall_micros() / 1_000).unwrap_or(0)
+    }
+
     /// This server as clients know it.
     pub fn server_name(&self) -> ServerName {
         ServerName {

@@ -1,4 +1,4 @@
-//! The load of regions and of the server, as clients ask for it.
+//! The load of regions and of servers, as clients ask for it.
 
 use crate::failure::Outcome;
 use crate::front_end::Shared;
@@ -59,13 +59,22 @@ pub(crate) async fn add_table(shared: &Shared, schema: &TableSchema, by_server: 
     Ok(())
 }
 
+/// The load of another server with these regions. Their figures come from that server, but its own are not known here: they stay
+/// unset, which clients read as 0.
+pub(crate) fn of_other(shared: &Shared, region_loads: Vec<RegionLoad>) -> ServerLoad {
+    ServerLoad {
+        region_loads,
+        report_end_time: Some(shared.wall_millis()),
+        ..ServerLoad::default()
+    }
+}
+
 /// The load of this server with these regions.
-pub(crate) fn of_server(shared: &Shared, region_loads: Vec<RegionLoad>) -> ServerLoad {
+pub(crate) fn of_this(shared: &Shared, region_loads: Vec<RegionLoad>) -> ServerLoad {
     let consumers = [&shared.requests, &shared.responses];
     let used: usize = consumers.iter().map(|consumer| consumer.used()).sum();
     let limit: usize = consumers.iter().map(|consumer| consumer.limit()).sum();
     let requests = shared.metrics.calls();
-    let now = u64::try_from(shared.env.wall_micros() / 1_000).unwrap_or(0);
     ServerLoad {
         number_of_requests: Some(requests),
         total_number_of_requests: Some(requests),
@@ -73,7 +82,7 @@ pub(crate) fn of_server(shared: &Shared, region_loads: Vec<RegionLoad>) -> Serve
         max_heap_mb: Some(megabytes(limit as u64)),
         region_loads,
         report_start_time: Some(shared.identity.start_code),
-        report_end_time: Some(now),
+        report_end_time: Some(shared.wall_millis()),
         info_server_port: None,
     }
 }
@@ -92,3 +101,6 @@ pub(crate) fn compaction_kind(state: CompactionState) -> CompactionStateKind {
 fn megabytes(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(MEGABYTE)).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -80,6 +80,8 @@ pub(crate) struct Model {
     pub newer: Mutex<Option<Arc<TableSchema>>>,
     /// The other servers of its cluster.
     pub others: Mutex<Vec<Arc<ServerPlace>>>,
+    /// The status of its cluster; `None` where there is one server.
+    pub cluster: Mutex<Option<ClusterStatus>>,
 }
 
 impl Model {
@@ -124,6 +126,7 @@ impl Model {
             outcomes: Mutex::default(),
             newer: Mutex::default(),
             others: Mutex::default(),
+            cluster: Mutex::default(),
         })
     }
 
@@ -161,6 +164,19 @@ impl Model {
     fn note_change(&self, change: String) -> ServiceResult<Arc<TableSchema>> {
         self.changes.lock().push(change);
         self.changed()
+    }
+
+    /// Has another server of its cluster, `other:2`, serve a tablet.
+    pub fn with_another_server(self: Arc<Self>, tablet: usize) -> Arc<Self> {
+        let other = Arc::new(ServerPlace {
+            host: "other".to_owned(),
+            port: 2,
+            start_code: 8,
+        });
+        let mut model = Arc::into_inner(self).expect("it is not shared yet");
+        model.others.lock().push(Arc::clone(&other));
+        model.places[tablet].server = Some(other);
+        Arc::new(model)
     }
 
     /// The region of a row.
@@ -244,6 +260,10 @@ impl Runtime for Clocked {
 
 fn no_table(table: &TableName) -> ServiceError {
     ServiceError::new(ErrorKind::NotFound, format!("no table {}", table.table))
+}
+
+fn no_cluster() -> ServiceError {
+    ServiceError::new(ErrorKind::FailedPrecondition, "this server is not one of a cluster")
 }
 
 fn not_here<T>() -> ServiceResult<T> {
@@ -384,7 +404,12 @@ impl TableService for Model {
     }
 
     async fn tablets(&self, _: &TableName) -> ServiceResult<Vec<TabletInfo>> {
-        not_here()
+        let info = |place: &TabletPlace| TabletInfo {
+            id: place.id,
+            range: place.range.clone(),
+            bytes: 1 << 20,
+        };
+        Ok(self.places.iter().map(info).collect())
     }
 }
 
@@ -443,7 +468,8 @@ impl TableAdmin for Model {
     }
 
     async fn compactions(&self, _: &TableName) -> ServiceResult<Vec<(TabletId, CompactionState)>> {
-        not_here()
+        let states = self.places.iter().map(|place| (place.id, CompactionState::None));
+        Ok(states.collect())
     }
 
     async fn split(&self, _: &TableName, _: TabletId, _: Option<Bytes>) -> ServiceResult<(TabletId, TabletId)> {
@@ -542,6 +568,23 @@ impl TableAdmin for Model {
             .map(drop)
     }
 
+    async fn cluster_status(&self) -> ServiceResult<ClusterStatus> {
+        self.cluster.lock().clone().ok_or_else(no_cluster)
+    }
+
+    async fn move_tablet(&self, tablet: TabletId, to: ServerId) -> ServiceResult<()> {
+        self.note_change(format!("move {tablet} to {to}")).map(drop)
+    }
+
+    async fn drain_server(&self, server: ServerId, drains: bool) -> ServiceResult<()> {
+        self.note_change(format!("drain {server} {drains}"))?;
+        let mut cluster = self.cluster.lock();
+        let servers = &mut cluster.as_mut().ok_or_else(no_cluster)?.servers;
+        let drained = servers.iter_mut().find(|known| known.server == server);
+        drained.expect("a server of the cluster").drains = drains;
+        Ok(())
+    }
+
     async fn namespace(&self, _: &str) -> ServiceResult<Option<Bytes>> {
         Ok(Some(Bytes::new()))
     }
@@ -576,6 +619,15 @@ impl Client {
     /// Connects with this header.
     pub async fn open(front_end: &HBaseFrontEnd, pipe_bytes: usize, header: &ConnectionHeader) -> (Self, Served) {
         Self::open_until(front_end, pipe_bytes, header, std::future::pending()).await
+    }
+
+    /// Connects to a service.
+    pub async fn of_service(front_end: &HBaseFrontEnd, service: &str) -> Self {
+        let header = ConnectionHeader {
+            service_name: Some(service.to_owned()),
+            ..ConnectionHeader::default()
+        };
+        Self::open(front_end, 1 << 16, &header).await.0
     }
 
     /// Connects with this header to a server that drains once the future is ready.

@@ -22,7 +22,7 @@ pub(super) async fn flush(shared: &Shared, call: &Call) -> Outcome<Reply> {
         shared.admin.flush(&region.table, Some(region.tablet)).await?;
     }
     call.reply(&FlushRegionResponse {
-        last_flush_time: u64::try_from(shared.env.wall_micros() / 1_000).unwrap_or(0),
+        last_flush_time: shared.wall_millis(),
         flushed: Some(true),
         wrote_flush_wal_marker: Some(false),
     })

@@ -10,7 +10,7 @@ use crate::region_loads::{self, ByServer};
 use stele_client::ServerPlace;
 use stele_wire::messages::{
     ClusterOption, ClusterStatus, GetClusterStatusRequest, GetClusterStatusResponse, LiveServerInfo, OneText,
-    RegionLoad, RegionSpecifier, RegionStatesCount, ServerName, TableRegionStatesCount,
+    RegionLoad, RegionSpecifier, RegionStatesCount, TableRegionStatesCount,
 };
 use stele_wire::region;
 
@@ -45,17 +45,18 @@ pub(super) async fn status(shared: &Shared, call: &Call) -> Outcome<Reply> {
     }
     if asks(ClusterOption::LiveServers) {
         let mut regions = regions(shared).await?;
-        let mut live = |name: ServerName, place: Option<ServerPlace>| {
-            let regions = regions.remove(&place).unwrap_or_default();
-            status.live_servers.push(LiveServerInfo {
-                server: name,
-                server_load: region_loads::of_server(shared, regions),
-            });
-        };
         for other in &others {
-            live(name_of(other), Some(ServerPlace::clone(other)));
+            let regions = regions.remove(&Some(ServerPlace::clone(other))).unwrap_or_default();
+            status.live_servers.push(LiveServerInfo {
+                server: name_of(other),
+                server_load: region_loads::of_other(shared, regions),
+            });
         }
-        live(server, None);
+        let regions = regions.remove(&None).unwrap_or_default();
+        status.live_servers.push(LiveServerInfo {
+            server,
+            server_load: region_loads::of_this(shared, regions),
+        });
     }
     if asks(ClusterOption::TableToRegionsCount) {
         status.table_region_states_count = counts(shared).await?;

@@ -1,0 +1,37 @@
+//! Servers and regions have figures of their own, or none.
+
+use super::*;
+use crate::front_end::HBaseFrontEnd;
+use crate::test_service::{Client, Model, message};
+use stele_memory::Pool;
+use stele_wire::messages::{
+    ClusterOption, Empty, GetClusterStatusRequest, GetClusterStatusResponse, LiveServerInfo, MASTER_SERVICE,
+};
+
+/// The servers, by their hosts.
+async fn live_servers(front_end: &HBaseFrontEnd) -> BTreeMap<String, LiveServerInfo> {
+    let mut client = Client::of_service(front_end, MASTER_SERVICE).await;
+    client.call("IsMasterRunning", &Empty {}).await;
+    let request = GetClusterStatusRequest {
+        options: vec![ClusterOption::LiveServers as i32],
+    };
+    let found: GetClusterStatusResponse = message(&client.call("GetClusterStatus", &request).await);
+    let servers = found.cluster_status.live_servers.into_iter();
+    servers.map(|live| (live.server.host_name.clone(), live)).collect()
+}
+
+#[tokio::test]
+async fn another_server_has_none_of_the_figures_of_this_one() {
+    let model = Model::new(&["", "m"]).with_another_server(1);
+    let servers = live_servers(&model.front_end(&Pool::default())).await;
+    let (this, other) = (&servers["localhost"].server_load, &servers["other"].server_load);
+    assert!(this.total_number_of_requests.unwrap() >= 1);
+    assert!(this.max_heap_mb.unwrap() > 0);
+    let (requests, heap) = (other.number_of_requests, (other.used_heap_mb, other.max_heap_mb));
+    assert_eq!((requests, other.total_number_of_requests, heap), (None, None, (None, None)));
+    assert_eq!(other.report_start_time, None);
+    // With `hbase:meta`.
+    assert_eq!((this.region_loads.len(), other.region_loads.len()), (2, 1));
+    let region = RegionSpecifier::named(region::name(&regions::info(&model.schema.name, &model.places[1])));
+    assert_eq!(other.region_loads[0].region_specifier, region);
+}
