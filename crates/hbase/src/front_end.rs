@@ -1,5 +1,6 @@
 //! The front end, and the state that all of its connections share.
 
+use crate::call_rate::{CallRate, Moment, Rate};
 use crate::context::{Context, Identity};
 use crate::failure::{Failure, Outcome};
 use crate::scanners::{SWEEP_INTERVAL, Scanners};
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     pub context: Context,
     pub scanners: Scanners,
     pub metrics: Arc<crate::metrics::CallMetrics>,
+    /// Of the calls of all callers.
+    call_rate: Arc<CallRate>,
     pub procedures: Arc<crate::procedures::Procedures>,
     pub switches: Arc<crate::switches::Switches>,
     /// Held by a call while it changes tables or namespaces: such a call reads first, and writes only then.
@@ -52,16 +55,18 @@ impl HBaseFrontEnd {
     ) -> Self {
         let responses = pool.of(Part::Responses);
         let scanners = Scanners::new(env.clone(), responses.limit() / 2);
+        let context = Context {
+            service,
+            admin,
+            identity,
+            files,
+            requests: pool.of(Part::Requests),
+            responses,
+            env,
+        };
         let shared = Shared {
-            context: Context {
-                service,
-                admin,
-                identity,
-                files,
-                requests: pool.of(Part::Requests),
-                responses,
-                env,
-            },
+            call_rate: Arc::new(CallRate::new(context.env.now(), context.wall_millis())),
+            context,
             scanners,
             metrics: Arc::new(crate::metrics::CallMetrics::new(metrics)),
             procedures: Arc::default(),
@@ -147,6 +152,7 @@ impl Shared {
             },
             scanners,
             metrics: Arc::clone(&self.metrics),
+            call_rate: Arc::clone(&self.call_rate),
             procedures: Arc::clone(&self.procedures),
             switches: Arc::clone(&self.switches),
             changes: Arc::clone(&self.changes),
@@ -154,6 +160,17 @@ impl Shared {
             token: None,
             guard: Some(guard),
         }
+    }
+
+    /// The number of calls until now, and their rate.
+    pub fn calls(&self) -> (u64, Rate) {
+        let calls = self.metrics.calls();
+        let rate = self.call_rate.note(Moment {
+            at: self.env.now(),
+            wall_millis: self.wall_millis(),
+            calls,
+        });
+        (calls, rate)
     }
 
     /// The access rules as the caller has them.
@@ -185,7 +202,7 @@ impl Reclaim for Shared {
     }
 }
 
-/// Closes expired scanners for as long as the front end exists.
+/// Closes expired scanners for as long as the front end exists, and ends windows of the rate of calls.
 fn close_expired(shared: &Arc<Shared>) {
     let weak = Arc::downgrade(shared);
     let env = shared.env.clone();
@@ -193,7 +210,10 @@ fn close_expired(shared: &Arc<Shared>) {
         loop {
             env.sleep(SWEEP_INTERVAL).await;
             match weak.upgrade() {
-                Some(shared) => shared.scanners.close_expired(),
+                Some(shared) => {
+                    shared.scanners.close_expired();
+                    shared.calls();
+                }
                 None => return,
             }
         }

@@ -17,6 +17,7 @@ mod acl_table;
 mod admin;
 mod bulk_load;
 mod call;
+mod call_rate;
 mod cells;
 mod cluster_id;
 mod compression;

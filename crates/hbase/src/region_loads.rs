@@ -74,14 +74,14 @@ pub(crate) fn of_this(shared: &Shared, region_loads: Vec<RegionLoad>) -> ServerL
     let consumers = [&shared.requests, &shared.responses];
     let used: usize = consumers.iter().map(|consumer| consumer.used()).sum();
     let limit: usize = consumers.iter().map(|consumer| consumer.limit()).sum();
-    let requests = shared.metrics.calls();
+    let (calls, rate) = shared.calls();
     ServerLoad {
-        number_of_requests: Some(requests),
-        total_number_of_requests: Some(requests),
+        number_of_requests: Some(rate.per_second),
+        total_number_of_requests: Some(calls),
         used_heap_mb: Some(megabytes(used as u64)),
         max_heap_mb: Some(megabytes(limit as u64)),
         region_loads,
-        report_start_time: Some(shared.identity.start_code),
+        report_start_time: Some(rate.since_millis),
         report_end_time: Some(shared.wall_millis()),
         info_server_port: None,
     }

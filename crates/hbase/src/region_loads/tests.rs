@@ -3,6 +3,7 @@
 use super::*;
 use crate::front_end::HBaseFrontEnd;
 use crate::test_service::{Client, Model, message};
+use std::time::Duration;
 use stele_memory::Pool;
 use stele_wire::messages::{
     ClusterOption, Empty, GetClusterStatusRequest, GetClusterStatusResponse, LiveServerInfo, MASTER_SERVICE,
@@ -34,4 +35,21 @@ async fn another_server_has_none_of_the_figures_of_this_one() {
     assert_eq!((this.region_loads.len(), other.region_loads.len()), (2, 1));
     let region = RegionSpecifier::named(region::name(&regions::info(&model.schema.name, &model.places[1])));
     assert_eq!(other.region_loads[0].region_specifier, region);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_are_a_rate_and_a_total() {
+    let front_end = Model::new(&[""]).front_end(&Pool::default());
+    let mut client = Client::of_service(&front_end, MASTER_SERVICE).await;
+    for _ in 0..1_000 {
+        client.call("IsMasterRunning", &Empty {}).await;
+    }
+    let load = async || live_servers(&front_end).await.remove("localhost").unwrap().server_load;
+    let busy = load().await;
+    assert!(busy.total_number_of_requests >= Some(1_000));
+    // Of the last seconds, of which nobody has asked for the first ones.
+    tokio::time::sleep(Duration::from_secs(35)).await;
+    let idle = load().await;
+    assert!(idle.total_number_of_requests >= busy.total_number_of_requests);
+    assert_eq!(idle.number_of_requests, Some(0));
 }

@@ -107,7 +107,7 @@ pub struct LiveServerInfo {
 /// The load of a server.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ServerLoad {
-    /// Requests since the last report.
+    /// Requests in a second.
     #[prost(uint64, optional, tag = "1")]
     pub number_of_requests: Option<u64>,
     /// Requests since it was started.
