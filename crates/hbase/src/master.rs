@@ -5,6 +5,7 @@
 
 mod changes;
 mod cluster;
+mod decommissions;
 mod groups;
 mod listing;
 mod modify;
@@ -85,11 +86,13 @@ async fn of_the_cluster(shared: &Arc<Shared>, call: &Call, method: &[u8]) -> Out
         b"Grant" | b"Revoke" | b"GetUserPermissions" | b"HasUserPermissions" => {
             access_control::of_master(shared, call, method).await
         }
-        // All of these are empty lists: no call leaves a procedure or a lock behind, and no server is drained, dead,
-        // copied from, or limited by a quota.
+        b"ListDecommissionedRegionServers" => decommissions::list(shared, call).await,
+        b"DecommissionRegionServers" => decommissions::decommission(shared, call).await,
+        b"RecommissionRegionServer" => decommissions::recommission(shared, call).await,
+        // All of these are empty lists: no call leaves a procedure or a lock behind, and no server is listed as dead, copied
+        // from, or limited by a quota.
         b"GetProcedures"
         | b"GetLocks"
-        | b"ListDecommissionedRegionServers"
         | b"ClearDeadServers"
         | b"ListReplicationPeers"
         | b"GetReplicationPeerModificationProcedures"

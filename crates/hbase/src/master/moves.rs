@@ -4,6 +4,7 @@
 //! which there is no other server. A single server has all regions, and they stay.
 
 use crate::call::{Call, Reply};
+use crate::context::name_of;
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
 use crate::region_search;
@@ -16,8 +17,8 @@ use stele_wire::messages::{Empty, MoveRegionRequest, OneRegion, RegionSpecifier,
 
 /// Longest time of a move: two flushes, of which the first one may wait for the disk.
 const MOVE_WAIT: Duration = Duration::from_secs(120);
-/// Pause between two checks of the place.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Pause between two looks at the status of the cluster.
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves `MoveRegion`.
 pub(super) async fn move_to(shared: &Shared, call: &Call) -> Outcome<Reply> {
@@ -29,7 +30,7 @@ pub(super) async fn move_to(shared: &Shared, call: &Call) -> Outcome<Reply> {
         Err(error) => return Err(error.into()),
     };
     let target = match (&request.dest_server_name, &status) {
-        (Some(name), Some(status)) => Some(named(shared, status, name)?),
+        (Some(name), Some(status)) => Some(target(shared, status, name)?),
         (Some(name), None) if *name != shared.server_name() => return Err(not_online(name)),
         (None, Some(status)) => region.as_ref().and_then(|region| other_server(status, region)),
         (_, None) => None,
@@ -56,30 +57,37 @@ pub(super) async fn known(shared: &Shared, region: &RegionSpecifier) -> Outcome<
     }
 }
 
-/// The server of this name.
-fn named(shared: &Shared, status: &ClusterStatus, name: &ServerName) -> Outcome<ServerId> {
+/// The server of this name, to which regions can move.
+fn target(shared: &Shared, status: &ClusterStatus, name: &ServerName) -> Outcome<ServerId> {
+    let server = named(shared, status, name)?;
+    if server.drains {
+        let address = address_of(server);
+        let message = format!("Server {address} is decommissioned: no region is moved to it");
+        return Err(Failure::do_not_retry(message));
+    }
+    Ok(server.server)
+}
+
+/// The server of this name, which lives.
+pub(super) fn named<'a>(shared: &Shared, status: &'a ClusterStatus, name: &ServerName) -> Outcome<&'a ServerStatus> {
     let others = shared.service.other_servers();
-    let is_other = others.iter().any(|other| {
-        let other = (&other.host, Some(u32::from(other.port)), Some(other.start_code));
-        other == (&name.host_name, name.port, name.start_code)
-    });
+    let is_other = others.iter().any(|other| name_of(other) == *name);
     if !is_other && *name != shared.server_name() {
         return Err(not_online(name));
     }
-    let address = format!("{}:{}", name.host_name, name.port.unwrap_or(0));
+    let address = address_in(name);
     let mut live = status.servers.iter().filter(|server| server.lives);
     let server = live.find(|server| address_of(server) == address);
-    match server {
-        None => Err(not_online(name)),
-        Some(server) if server.drains => {
-            let message = format!("Server {address} is decommissioned: no region is moved to it");
-            Err(Failure::do_not_retry(message))
-        }
-        Some(server) => Ok(server.server),
-    }
+    server.ok_or_else(|| not_online(name))
 }
 
-fn address_of(server: &ServerStatus) -> &str {
+/// The address of a server, as the status of the cluster has it.
+pub(super) fn address_in(name: &ServerName) -> String {
+    format!("{}:{}", name.host_name, name.port.unwrap_or(0))
+}
+
+/// The same of a server in the status: empty if it does not serve HBase clients.
+pub(super) fn address_of(server: &ServerStatus) -> &str {
     let [_, _, hbase, _] = &server.addresses;
     hbase
 }

@@ -208,6 +208,36 @@ pub struct TableRegionStatesCount {
     pub region_states_count: RegionStatesCount,
 }
 
+/// Response of `ListDecommissionedRegionServers`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ServerNames {
+    /// The servers.
+    #[prost(message, repeated, tag = "1")]
+    pub server_name: Vec<ServerName>,
+}
+
+/// Argument of `DecommissionRegionServers`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct DecommissionRegionServersRequest {
+    /// The servers.
+    #[prost(message, repeated, tag = "1")]
+    pub server_name: Vec<ServerName>,
+    /// Whether their regions are moved away.
+    #[prost(bool, required, tag = "2")]
+    pub offload: bool,
+}
+
+/// Argument of `RecommissionRegionServer`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct RecommissionRegionServerRequest {
+    /// The server.
+    #[prost(message, required, tag = "1")]
+    pub server_name: ServerName,
+    /// Regions that are moved to it.
+    #[prost(message, repeated, tag = "2")]
+    pub region: Vec<RegionSpecifier>,
+}
+
 /// Response of `getSecurityCapabilities`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct SecurityCapabilitiesResponse {
