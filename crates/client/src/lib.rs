@@ -50,5 +50,6 @@ pub use snapshot::{
     NewSnapshot, SnapshotCopy, SnapshotFiles, SnapshotInfo, SnapshotName, SnapshotTablet, SnapshotUpdate,
 };
 pub use tablets::{
-    SplitPolicy, TabletControl, TabletRead, TabletRowOperation, TabletRowsOperation, TabletSample, TabletService,
+    SplitPolicy, TabletControl, TabletFigures, TabletOperations, TabletRead, TabletRowOperation, TabletRowsOperation,
+    TabletSample, TabletService, TabletStorage,
 };

@@ -1,6 +1,7 @@
 //! Requests of the service interface use the data model's terms. Families are given by id, timestamps in the table's
 //! unit.
 
+use crate::tablets::TabletFigures;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeSet;
@@ -86,8 +87,8 @@ pub struct TabletInfo {
     pub id: TabletId,
     /// Its rows.
     pub range: RowRange,
-    /// Approximate stored bytes.
-    pub bytes: u64,
+    /// Its size, and the operations on it; `None` while no server serves it.
+    pub figures: Option<TabletFigures>,
 }
 
 /// A tablet and its rows, without its size.

@@ -512,15 +512,15 @@ impl TableService for Router {
     async fn tablets(&self, table: &TableName) -> ServiceResult<Vec<TabletInfo>> {
         let entry = self.shared.table(table)?;
         let info = async |tablet: &TabletEntry| {
-            let bytes = match self.shared.tablets.sample(tablet.id, u64::MAX).await {
-                Ok(sample) => sample.bytes,
-                Err(error) if error.kind == ErrorKind::Unavailable => 0,
+            let figures = match self.shared.tablets.figures(tablet.id).await {
+                Ok(figures) => Some(figures),
+                Err(error) if error.kind == ErrorKind::Unavailable => None,
                 Err(error) => return Err(error),
             };
             Ok(TabletInfo {
                 id: tablet.id,
                 range: tablet.range.clone(),
-                bytes,
+                figures,
             })
         };
         // Most may be on other servers.

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_client::{
-    Condition, ConditionTest, RowOutcome, RowStream, ServiceError, ServiceResult, Step, TabletRead, TabletRowOperation,
-    TabletRowsOperation, TabletSample, TabletService, TestDecoder,
+    Condition, ConditionTest, RowOutcome, RowStream, ServiceError, ServiceResult, Step, TabletFigures, TabletRead,
+    TabletRowOperation, TabletRowsOperation, TabletSample, TabletService, TestDecoder,
 };
 use stele_filter::Filter;
 use stele_tabletserver::TabletServer;
@@ -104,5 +104,9 @@ impl TabletService for Gate {
 
     async fn sample(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {
         self.tablets.sample(tablet, every).await
+    }
+
+    async fn figures(&self, tablet: TabletId) -> ServiceResult<TabletFigures> {
+        self.tablets.figures(tablet).await
     }
 }

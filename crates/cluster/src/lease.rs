@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stele_client::{
-    BatchReservation, LoadSource, Loaded, RowOutcome, RowStream, ServiceError, ServiceResult, TabletRead,
-    TabletRowOperation, TabletRowsOperation, TabletSample, TabletService,
+    BatchReservation, LoadSource, Loaded, RowOutcome, RowStream, ServiceError, ServiceResult, TabletFigures,
+    TabletRead, TabletRowOperation, TabletRowsOperation, TabletSample, TabletService,
 };
 use stele_env::{Env, PlantedBug};
 use stele_filter::Filter;
@@ -150,6 +150,10 @@ impl TabletService for Leased {
 
     async fn sample(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {
         self.tablets.sample(tablet, every).await
+    }
+
+    async fn figures(&self, tablet: TabletId) -> ServiceResult<TabletFigures> {
+        self.tablets.figures(tablet).await
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) async fn here(shared: &Shared, schema: &TableSchema) -> Outcome<Vec<R
     Ok(by_server.remove(&None).unwrap_or_default())
 }
 
-/// Adds the load of the regions of a table. Requests are not counted by region.
+/// Adds the load of the regions of a table. Figures that are not known stay unset, which clients read as 0.
 pub(crate) async fn add_table(shared: &Shared, schema: &TableSchema, by_server: &mut ByServer) -> Outcome<()> {
     let places = shared.service.places(&schema.name)?;
     let servers = places.into_iter().filter_map(|place| Some((place.id, place.server?)));
@@ -34,22 +34,23 @@ pub(crate) async fn add_table(shared: &Shared, schema: &TableSchema, by_server: 
     let load = |tablet: stele_client::TabletInfo| {
         let state = compactions.get(&tablet.id).copied().unwrap_or_default();
         let place = TabletPlace::here(tablet.id, tablet.range);
-        let size = megabytes(tablet.bytes);
+        let storage = tablet.figures.and_then(|figures| figures.storage);
+        let operations = tablet.figures.and_then(|figures| figures.operations);
         RegionLoad {
             region_specifier: RegionSpecifier::named(region::name(&regions::info(&schema.name, &place))),
             stores: Some(families),
-            // The service does not tell the number of files, only whether there are any.
-            storefiles: Some(u32::from(tablet.bytes > 0)),
-            store_uncompressed_size_mb: Some(size),
-            storefile_size_mb: Some(size),
-            mem_store_size_mb: Some(0),
-            read_requests_count: Some(0),
-            write_requests_count: Some(0),
+            storefiles: storage.map(|storage| u32::try_from(storage.files).unwrap_or(u32::MAX)),
+            // Tablets keep neither the size of their files before compression nor the time of a major compaction.
+            store_uncompressed_size_mb: None,
+            storefile_size_mb: storage.map(|storage| megabytes(storage.file_bytes)),
+            mem_store_size_mb: storage.map(|storage| megabytes(storage.memtable_bytes)),
+            read_requests_count: operations.map(|operations| operations.reads),
+            write_requests_count: operations.map(|operations| operations.writes),
             complete_sequence_id: None,
             data_locality: Some(1.0),
-            last_major_compaction_ts: Some(0),
+            last_major_compaction_ts: None,
             compaction_state: Some(compaction_kind(state) as i32),
-            region_size_mb: Some(size),
+            region_size_mb: tablet.figures.map(|figures| megabytes(figures.bytes)),
         }
     };
     for tablet in tablets {

@@ -80,6 +80,8 @@ pub(crate) struct Model {
     pub newer: Mutex<Option<Arc<TableSchema>>>,
     /// The other servers of its cluster.
     pub others: Mutex<Vec<Arc<ServerPlace>>>,
+    /// Of every tablet.
+    pub figures: Mutex<Option<TabletFigures>>,
     /// The status of its cluster; `None` where there is one server.
     pub cluster: Mutex<Option<ClusterStatus>>,
 }
@@ -126,6 +128,7 @@ impl Model {
             outcomes: Mutex::default(),
             newer: Mutex::default(),
             others: Mutex::default(),
+            figures: Mutex::default(),
             cluster: Mutex::default(),
         })
     }
@@ -407,7 +410,7 @@ impl TableService for Model {
         let info = |place: &TabletPlace| TabletInfo {
             id: place.id,
             range: place.range.clone(),
-            bytes: 1 << 20,
+            figures: *self.figures.lock(),
         };
         Ok(self.places.iter().map(info).collect())
     }

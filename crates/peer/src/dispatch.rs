@@ -8,8 +8,8 @@ use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_client::{
-    LoadSource, Loaded, RowOutcome, RowStream, ServiceError, ServiceResult, TabletRead, TabletRowOperation,
-    TabletRowsOperation, TabletSample, TabletService,
+    LoadSource, Loaded, RowOutcome, RowStream, ServiceError, ServiceResult, TabletFigures, TabletRead,
+    TabletRowOperation, TabletRowsOperation, TabletSample, TabletService,
 };
 use stele_env::Env;
 use stele_filter::Filter;
@@ -167,6 +167,13 @@ impl TabletService for Dispatcher {
         match self.owner(tablet)? {
             Owner::Here => self.local.sample(tablet, every).await,
             Owner::There(peer) => self.remote(&peer).sample(tablet, every).await,
+        }
+    }
+
+    async fn figures(&self, tablet: TabletId) -> ServiceResult<TabletFigures> {
+        match self.owner(tablet)? {
+            Owner::Here => self.local.figures(tablet).await,
+            Owner::There(peer) => self.remote(&peer).figures(tablet).await,
         }
     }
 }

@@ -69,15 +69,17 @@ pub fn answers(body: &Bytes) {
     same(body, rows::decode, rows::encode);
     same(body, messages::decode_outcome, messages::encode_outcome);
     same(body, messages::decode_sample, messages::encode_sample);
+    same(body, messages::decode_figures, messages::encode_figures);
     same(body, messages::decode_held, |held| messages::encode_held(*held));
     same(body, worked::decode_work, worked::encode_work);
 }
 
 /// Valid bodies from which fuzzing starts: of requests and of answers.
 pub fn seeds() -> (Vec<Bytes>, Vec<Bytes>) {
-    let (mut requests, answers) = crate::messages::samples::bodies();
+    let (mut requests, mut answers) = crate::messages::samples::bodies();
     requests.extend(crate::messages::samples::tested());
     requests.push(crate::messages::samples::timed());
+    answers.extend(crate::messages::samples::figures());
     (requests, answers)
 }
 

@@ -1,9 +1,11 @@
 //! Requests and responses of the calls.
 
 mod conditions;
+mod figures;
 pub(crate) mod samples;
 mod together;
 
+pub(crate) use figures::{decode_figures, decode_figures_request, encode_figures};
 pub(crate) use together::{decode_held, decode_rows_operation, encode_held, encode_rows_operation};
 
 use crate::cells;
@@ -33,6 +35,7 @@ pub(crate) enum CallKind {
     TestedRowOperation = 5,
     RowsOperation = 6,
     TimedMutate = 7,
+    Figures = 8,
     Control = 256,
 }
 
@@ -47,6 +50,7 @@ impl CallKind {
             CallKind::TestedRowOperation,
             CallKind::RowsOperation,
             CallKind::TimedMutate,
+            CallKind::Figures,
             CallKind::Control,
         ]
         .into_iter()
@@ -63,7 +67,7 @@ impl CallKind {
             | CallKind::TestedRowOperation
             | CallKind::RowsOperation
             | CallKind::Control => true,
-            CallKind::Read | CallKind::Sample => false,
+            CallKind::Read | CallKind::Sample | CallKind::Figures => false,
         }
     }
 }

@@ -33,8 +33,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use stele_access::NamedCaller;
 use stele_client::{
-    RowOutcome, RowStream, ServiceError, ServiceResult, TabletRead, TabletRowOperation, TabletRowsOperation,
-    TabletSample, TabletService,
+    RowOutcome, RowStream, ServiceError, ServiceResult, TabletFigures, TabletRead, TabletRowOperation,
+    TabletRowsOperation, TabletSample, TabletService,
 };
 use stele_env::Env;
 use stele_env::trace::{self, Stage};
@@ -297,5 +297,19 @@ impl TabletService for RemoteTablets {
         let body = messages::encode_sample_request(every);
         let answer = self.call(CallKind::Sample, tablet, body).await?;
         messages::decode_sample(answer).map_err(|e| ServiceError::new(ErrorKind::Internal, e.to_string()))
+    }
+
+    async fn figures(&self, tablet: TabletId) -> ServiceResult<TabletFigures> {
+        match self.call(CallKind::Figures, tablet, Segments::default()).await {
+            Ok(answer) => {
+                messages::decode_figures(answer).map_err(|e| ServiceError::new(ErrorKind::Internal, e.to_string()))
+            }
+            // An earlier version.
+            Err(error) if error.kind == ErrorKind::Unimplemented => {
+                let sample = self.sample(tablet, u64::MAX).await?;
+                Ok(TabletFigures::of_bytes(sample.bytes))
+            }
+            Err(error) => Err(error),
+        }
     }
 }

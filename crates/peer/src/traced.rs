@@ -79,6 +79,7 @@ fn name(kind: CallKind) -> &'static str {
         CallKind::RowOperation | CallKind::TestedRowOperation => "row operation",
         CallKind::RowsOperation => "rows operation",
         CallKind::Sample => "sample",
+        CallKind::Figures => "figures",
         CallKind::Control => "control",
     }
 }

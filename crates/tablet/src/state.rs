@@ -429,7 +429,7 @@ impl State {
     pub(crate) fn note_sources(&self, work: &mut Work) {
         work.memtables = self.memtables().filter(|memtable| !memtable.is_empty()).count() as u64;
         work.runs = self.groups.iter().map(|group| group.runs.len() as u64).sum();
-        work.files = self.groups.iter().map(|group| group.files.len() as u64).sum();
+        work.files = self.files();
         debug_assert!(work.runs <= work.files, "a run has a file at least");
     }
 
@@ -468,6 +468,11 @@ impl State {
     /// About how many bytes of files are referenced, values included.
     pub fn file_bytes(&self) -> u64 {
         self.groups.iter().flat_map(|g| &g.files).map(HeldFile::size).sum()
+    }
+
+    /// Sstables that are referenced.
+    pub fn files(&self) -> u64 {
+        self.groups.iter().map(|group| group.files.len() as u64).sum()
     }
 
     /// About how many bytes that will be when compactions have compressed the blocks that flushes did not.

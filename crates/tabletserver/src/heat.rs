@@ -203,6 +203,11 @@ impl Heat {
         }
     }
 
+    /// Whether operations are counted: not before the first tick.
+    pub(crate) fn is_counting(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
     /// Counts an operation on a row.
     #[inline]
     pub(crate) fn note(&self, kind: Kind, tablet: TabletId, row: &[u8]) {

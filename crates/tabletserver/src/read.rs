@@ -11,7 +11,10 @@ use crate::tablets::Tablets;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
-use stele_client::{BatchReservation, RowStream, ServiceResult, TabletRead, TabletSample};
+use stele_client::{
+    BatchReservation, RowStream, ServiceResult, TabletFigures, TabletOperations, TabletRead, TabletSample,
+    TabletStorage,
+};
 use stele_env::work;
 use stele_filter::Filter;
 use stele_tablet::{PointRead, ScanSpec, Tablet, TabletError, TabletScanner};
@@ -172,6 +175,23 @@ impl Reader {
         let sample = served.tablet.sample(every, SAMPLE_ROWS_MAX).await;
         let (bytes, rows) = sample.map_err(from_tablet)?;
         Ok(TabletSample { bytes, rows })
+    }
+
+    /// The size of a tablet, and the operations on it.
+    pub(crate) fn figures_of(&self, tablet: TabletId) -> ServiceResult<TabletFigures> {
+        let served = self.tablets.served(tablet)?;
+        let state = served.tablet.state();
+        let storage = TabletStorage {
+            file_bytes: state.file_bytes(),
+            files: state.files(),
+            memtable_bytes: state.memtable_bytes(),
+        };
+        let (reads, writes) = served.traffic.counts();
+        Ok(TabletFigures {
+            bytes: storage.file_bytes + storage.memtable_bytes,
+            storage: Some(storage),
+            operations: self.heat.is_counting().then_some(TabletOperations { reads, writes }),
+        })
     }
 }
 

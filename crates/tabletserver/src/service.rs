@@ -9,8 +9,8 @@ use std::sync::Arc;
 use stele_client::request::server_timestamp;
 use stele_client::{
     Assignment, Closing, CompactionState, Confirm, LoadSource, Loaded, RowOutcome, RowStream, ServerLoad, ServiceError,
-    ServiceResult, SnapshotFiles, SplitPolicy, TabletAssignments, TabletControl, TabletRead, TabletRowOperation,
-    TabletRowsOperation, TabletSample, TabletService,
+    ServiceResult, SnapshotFiles, SplitPolicy, TabletAssignments, TabletControl, TabletFigures, TabletRead,
+    TabletRowOperation, TabletRowsOperation, TabletSample, TabletService,
 };
 use stele_env::Priority;
 use stele_filter::Filter;
@@ -63,6 +63,10 @@ impl TabletService for TabletServer {
 
     async fn sample(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {
         self.reader.sample_tablet(tablet, every).await
+    }
+
+    async fn figures(&self, tablet: TabletId) -> ServiceResult<TabletFigures> {
+        self.reader.figures_of(tablet)
     }
 }
 

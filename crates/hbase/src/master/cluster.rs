@@ -1,4 +1,6 @@
 //! The status of the cluster. The server that is asked calls itself the master.
+//!
+//! No server is listed as dead: the name of one has its address and its start, which are not kept when its session ends.
 
 use crate::call::{Call, Reply};
 use crate::context::name_of;

@@ -84,7 +84,10 @@ async fn wait_for_return(shared: &Shared, server: ServerId) -> Outcome<()> {
     let deadline = shared.env.now() + RETURN_WAIT;
     loop {
         let status = shared.admin.cluster_status().await?;
-        let drains = status.servers.iter().any(|known| known.server == server && known.drains);
+        let drains = status
+            .servers
+            .iter()
+            .any(|known| known.server == server && known.drains);
         if !drains || shared.env.now() >= deadline {
             return Ok(());
         }

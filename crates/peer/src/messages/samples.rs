@@ -1,16 +1,16 @@
 //! Samples of every body, for golden files and as seeds.
 
 use super::{
-    encode_mutate, encode_outcome, encode_read, encode_row_operation, encode_rows_operation, encode_sample,
-    encode_sample_request, encode_timed_mutate,
+    encode_figures, encode_mutate, encode_outcome, encode_read, encode_row_operation, encode_rows_operation,
+    encode_sample, encode_sample_request, encode_timed_mutate,
 };
 use crate::rows;
 use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::Arc;
 use stele_client::{
-    Condition, ConditionTest, EncodedTest, RmwOperation, RmwRule, RowOutcome, Step, TabletRead, TabletRowOperation,
-    TabletRowsOperation, TabletSample,
+    Condition, ConditionTest, EncodedTest, RmwOperation, RmwRule, RowOutcome, Step, TabletFigures, TabletOperations,
+    TabletRead, TabletRowOperation, TabletRowsOperation, TabletSample, TabletStorage,
 };
 use stele_filter::Filter;
 use stele_types::{
@@ -234,6 +234,21 @@ fn outcome() -> RowOutcome {
         matched: true,
         written: cells(),
     }
+}
+
+/// Figures of a tablet with all of their parts, and with none: answers that were added to version 1 later.
+pub(crate) fn figures() -> Vec<Bytes> {
+    let all = TabletFigures {
+        bytes: 0x0102,
+        storage: Some(TabletStorage {
+            file_bytes: 0x0100,
+            files: 3,
+            memtable_bytes: 2,
+        }),
+        operations: Some(TabletOperations { reads: 4, writes: 5 }),
+    };
+    let all = [all, TabletFigures::of_bytes(6)];
+    all.iter().map(|figures| encode_figures(figures).into_bytes()).collect()
 }
 
 fn sample() -> TabletSample {

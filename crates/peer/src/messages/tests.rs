@@ -6,6 +6,8 @@ use stele_client::{CellsTest, EncodedTest};
 const GOLDEN: &[u8] = include_bytes!("../../testdata/v1.bodies");
 /// The same of calls that were added to version 1 later.
 const GOLDEN_TESTED: &[u8] = include_bytes!("../../testdata/v1-tested.bodies");
+/// The same of answers.
+const GOLDEN_FIGURES: &[u8] = include_bytes!("../../testdata/v1-figures.bodies");
 
 fn golden(bodies: &[Bytes]) -> Vec<u8> {
     let mut all = Vec::new();
@@ -21,6 +23,7 @@ fn bodies_are_those_of_version_1() {
     let (requests, answers) = samples::bodies();
     assert_eq!(golden(&[requests.clone(), answers].concat()), GOLDEN);
     assert_eq!(golden(&samples::tested()), GOLDEN_TESTED);
+    assert_eq!(golden(&samples::figures()), GOLDEN_FIGURES);
     // The time, and then the body of a mutate.
     let (at, mutate) = (0x0102_i64.to_le_bytes(), requests[1].slice(1..));
     assert_eq!(samples::timed(), [&at[..], &[0], &mutate].concat());
@@ -45,6 +48,10 @@ fn bodies_round_trip() {
     assert!(decode_tested_row_operation(tested[0].clone()).is_ok());
     assert!(decode_rows_operation(tested[1].clone()).is_ok());
     assert_eq!(decode_held(encode_held(true).into_bytes()), Ok(true));
+    let figures = samples::figures();
+    figures.iter().for_each(crate::fuzzing::answers);
+    assert!(figures.into_iter().all(|body| decode_figures(body).is_ok()));
+    assert!(decode_figures_request(Bytes::new()).is_ok());
 }
 
 fn tested_by(test: Arc<dyn CellsTest>) -> TabletRowOperation {

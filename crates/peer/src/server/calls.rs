@@ -144,6 +144,11 @@ pub(super) fn start(
             };
             unary(shared, (call, trace), &header, answer, memory)
         }
+        CallKind::Figures => {
+            messages::decode_figures_request(body)?;
+            let answer = async move { Ok(messages::encode_figures(&tablets.figures(tablet).await?)) };
+            unary(shared, (call, trace), &header, answer, memory)
+        }
     })
 }
 

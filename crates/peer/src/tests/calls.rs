@@ -4,7 +4,7 @@ use super::support::*;
 use crate::PeerServer;
 use std::future::pending;
 use std::time::Duration;
-use stele_client::{TabletSample, TabletService};
+use stele_client::{TabletFigures, TabletOperations, TabletSample, TabletService, TabletStorage};
 use stele_memory::{OVERDRAFT_BYTES, Part, Pool};
 use stele_types::{ErrorKind, TabletId};
 use tokio::io::AsyncReadExt;
@@ -27,6 +27,29 @@ async fn every_call_reaches_the_owner() {
     assert_eq!(*tablets.written.lock(), ["a"]);
     drop(remote);
     server.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_earlier_owner_tells_only_the_size_of_a_tablet() {
+    let mut net = net(1 << 16, 0);
+    let (remote, tablets) = (net.remote(), tablets());
+    let known = TabletFigures {
+        bytes: 3,
+        storage: Some(TabletStorage {
+            file_bytes: 2,
+            files: 1,
+            memtable_bytes: 1,
+        }),
+        operations: Some(TabletOperations { reads: 7, writes: 8 }),
+    };
+    let calls = async {
+        assert_eq!(remote.figures(TABLET).await.unwrap(), TabletFigures::of_bytes(u64::MAX));
+        *tablets.figures.lock() = Some(known);
+        assert_eq!(remote.figures(TABLET).await.unwrap(), known);
+        let error = remote.figures(TabletId(1)).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Unavailable);
+    };
+    tokio::join!(calls, net.serve(&tablets, pending())).1.abort();
 }
 
 #[tokio::test]

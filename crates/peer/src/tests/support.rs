@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use stele_client::{
-    BatchReservation, RowOutcome, RowStream, ServiceError, ServiceResult, TabletRead, TabletRowOperation, TabletSample,
-    TabletService,
+    BatchReservation, RowOutcome, RowStream, ServiceError, ServiceResult, TabletFigures, TabletRead,
+    TabletRowOperation, TabletSample, TabletService,
 };
 use stele_env::network::Connection;
 use stele_env::{BlockingWork, Env, Priority, Runtime};
@@ -204,6 +204,8 @@ pub(super) struct Tablets {
     pub error: Mutex<Option<ErrorKind>>,
     /// The row of a point read that need not wait.
     pub in_memory: Mutex<Option<RowBatch>>,
+    /// Of the tablet; the call is not known otherwise.
+    pub figures: Mutex<Option<TabletFigures>>,
 }
 
 pub(super) fn tablets() -> Arc<Tablets> {
@@ -216,6 +218,7 @@ pub(super) fn tablets() -> Arc<Tablets> {
         room: AtomicUsize::new(0),
         error: Mutex::default(),
         in_memory: Mutex::default(),
+        figures: Mutex::default(),
     })
 }
 
@@ -291,6 +294,12 @@ impl TabletService for Tablets {
             matched: request.condition.is_some(),
             written: vec![cell(3)],
         })
+    }
+
+    async fn figures(&self, tablet: TabletId) -> ServiceResult<TabletFigures> {
+        self.check(tablet)?;
+        let unknown = || ServiceError::new(ErrorKind::Unimplemented, "the server does not know calls of kind 8");
+        self.figures.lock().ok_or_else(unknown)
     }
 
     async fn sample(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {

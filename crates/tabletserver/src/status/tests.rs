@@ -44,6 +44,32 @@ async fn a_page_tells_what_a_tablet_holds() {
 }
 
 #[tokio::test]
+async fn figures_tell_where_the_bytes_are() {
+    let server = first(&Watched::over(MemoryStorage::new()), None).await;
+    let tablet = TABLETS[0];
+    server.mutate(tablet, vec![put("left")].into(), None).await.unwrap();
+    let before = server.figures(tablet).await.unwrap();
+    // Nothing counts operations before the first tick.
+    assert_eq!(before.operations, None);
+    let storage = before.storage.unwrap();
+    assert!(storage.memtable_bytes > 0);
+    assert_eq!(
+        (storage.files, storage.file_bytes, before.bytes),
+        (0, 0, storage.memtable_bytes)
+    );
+    server.served(tablet).unwrap().tablet.flush().await.unwrap();
+    server.tick_heat(Duration::from_secs(1));
+    let after = server.figures(tablet).await.unwrap();
+    let storage = after.storage.unwrap();
+    assert!(storage.file_bytes > 0 && after.operations.is_some());
+    assert_eq!(
+        (storage.files, storage.memtable_bytes, after.bytes),
+        (1, 0, storage.file_bytes)
+    );
+    assert!(server.figures(TabletId(12_345)).await.is_err());
+}
+
+#[tokio::test]
 async fn lines_are_of_the_tables_that_are_wanted() {
     let server = first(&Watched::over(MemoryStorage::new()), None).await;
     let all = server.lines(|_, _| true);
@@ -77,6 +103,8 @@ async fn operations_are_counted_from_the_first_tick_on() {
         "{:?}",
         page.operations
     );
+    let operations = server.figures(tablet).await.unwrap().operations.unwrap();
+    assert_eq!((operations.reads, operations.writes), page.operations);
     assert!(page.line.reads_per_second > 0.0 && page.line.writes_per_second > 0.0);
     let grid = server.heat().with_map(|map| {
         map.grid(&HeatQuery {

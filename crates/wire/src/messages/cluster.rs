@@ -166,7 +166,7 @@ pub struct RegionLoad {
     /// The part of the files that is on the server's own disks, 0 to 1.
     #[prost(float, optional, tag = "16")]
     pub data_locality: Option<f32>,
-    /// Time of the last major compaction, in ms since 1970; 0 if unknown.
+    /// Time of the last major compaction, in ms since 1970.
     #[prost(uint64, optional, tag = "17")]
     pub last_major_compaction_ts: Option<u64>,
     /// A [`super::CompactionStateKind`].

@@ -123,6 +123,9 @@ async fn a_single_server_is_not_decommissioned() {
     let request = decommission(vec![name("localhost", 1, 9)], true);
     let refused = client.call("DecommissionRegionServers", &request).await;
     let text = refused.header.exception.unwrap().stack_trace.unwrap();
-    assert!(text.contains("MasterService.DecommissionRegionServers is not supported"), "{text}");
+    assert!(
+        text.contains("MasterService.DecommissionRegionServers is not supported"),
+        "{text}"
+    );
     assert!(model.changes.lock().is_empty());
 }
