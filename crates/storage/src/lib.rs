@@ -120,6 +120,17 @@ pub enum StorageError {
         /// The new owner.
         by: String,
     },
+    /// The storage refuses requests of this machine, whose clock is wrong. This one did not happen. The same may succeed
+    /// later.
+    #[error("{path}: {operation}: {message}")]
+    WrongTime {
+        /// Relative path.
+        path: String,
+        /// The refused operation.
+        operation: &'static str,
+        /// The cause.
+        message: String,
+    },
     /// Any other failure of the storage.
     #[error("{path}: {operation}: {message}")]
     Io {
@@ -155,6 +166,8 @@ impl StorageError {
             StorageError::Locked { .. } => ErrorKind::FailedPrecondition,
             // The new owner has all acknowledged writes, and takes further ones.
             StorageError::Fenced { .. } => ErrorKind::Unavailable,
+            // Not `Unavailable`, after which the router repeats a call many times: the request itself was repeated before.
+            StorageError::WrongTime { .. } => ErrorKind::Busy,
         }
     }
 }

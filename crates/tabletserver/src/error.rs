@@ -16,7 +16,8 @@ pub fn from_tablet(error: TabletError) -> ServiceError {
     ServiceError::new(error.kind(), error.to_string())
 }
 
-/// The commit log's error. A failed record may still turn up after a crash, so the error is no `Unavailable`.
+/// The commit log's error. A failed record may still turn up after a crash, so the error is no `Unavailable`. One with the kind `Busy`
+/// does not: the storage has refused it for the time of this machine.
 pub fn from_log(error: LogError) -> ServiceError {
     let kind = match error.kind() {
         ErrorKind::Unavailable => ErrorKind::Aborted,

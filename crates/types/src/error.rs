@@ -17,7 +17,7 @@ pub enum ErrorKind {
     PermissionDenied,
     /// A limit that an immediate retry cannot lift: disk full, row too large.
     ResourceExhausted,
-    /// Overload: back off and retry.
+    /// Overload, or storage that refuses requests for now: back off and retry.
     Busy,
     /// The target is moving, opening or closing: retry.
     Unavailable,
