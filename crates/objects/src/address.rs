@@ -4,9 +4,11 @@
 //! `AWS_ENDPOINT_URL`, `GOOGLE_SERVICE_ACCOUNT`, `AZURE_STORAGE_ACCOUNT_NAME`, …), and from options, which win.
 
 use crate::ObjectMetrics;
+use crate::clock::{StoreClock, Watched};
 use crate::store::{Client, Store};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::client::{HttpConnector, ReqwestConnector};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::{ClientConfigKey, RetryConfig};
 use std::fmt;
@@ -89,6 +91,15 @@ impl Address {
     /// An address with options such as `("endpoint", "https://127.0.0.1:7070")`. The keys are those of the `object_store`
     /// library, with or without the provider's prefix.
     pub fn parse(text: &str, options: &[(String, String)]) -> Result<Address, AddressError> {
+        Address::parse_over(text, options, ReqwestConnector::default())
+    }
+
+    /// The same over the caller's connections.
+    pub(crate) fn parse_over(
+        text: &str,
+        options: &[(String, String)],
+        connector: impl HttpConnector,
+    ) -> Result<Address, AddressError> {
         let wrong = |what: &str| AddressError(format!("{text:?}: {what}"));
         let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("no scheme such as s3://"))?;
         let (bucket, root) = rest.split_once('/').unwrap_or((rest, ""));
@@ -104,10 +115,10 @@ impl Address {
         install_tls();
         let failed = |error: object_store::Error| AddressError(format!("{text:?}: {error}"));
         let url = format!("{scheme}://{bucket}");
-        let retry = RetryConfig {
-            max_retries: 0,
-            retry_timeout: Duration::ZERO,
-            ..RetryConfig::default()
+        let clock = Arc::new(StoreClock::default());
+        let watched = Watched {
+            connector,
+            clock: Arc::clone(&clock),
         };
         let account;
         // The three builders have the same methods and no trait.
@@ -115,7 +126,8 @@ impl Address {
             ($builder:ty, $key:ty) => {{
                 let builder = <$builder>::from_env()
                     .with_url(url)
-                    .with_retry(retry)
+                    .with_retry(no_retries())
+                    .with_http_connector(watched)
                     .with_config(<$key>::Client(ClientConfigKey::Timeout), REQUEST_LIMIT)
                     .with_config(<$key>::Client(ClientConfigKey::ConnectTimeout), CONNECT_LIMIT);
                 let builder = options.iter().try_fold(builder, |builder, (key, value)| {
@@ -131,7 +143,11 @@ impl Address {
             }};
         }
         let client: Arc<dyn Client> = match scheme {
-            "s3" => build!(AmazonS3Builder, AmazonS3ConfigKey),
+            "s3" => {
+                let client = build!(AmazonS3Builder, AmazonS3ConfigKey);
+                clock.sign_with(client.credentials());
+                client
+            }
             "gs" => build!(GoogleCloudStorageBuilder, GoogleConfigKey),
             "az" => build!(MicrosoftAzureBuilder, AzureConfigKey),
             _ => return Err(wrong("the schemes are s3, gs and az")),
@@ -162,6 +178,15 @@ impl Address {
 
     pub(crate) fn store(&self, env: Env, metrics: ObjectMetrics) -> Store {
         Store::new(Arc::clone(&self.client), &self.root, env, metrics)
+    }
+}
+
+/// The retries are ours ([`crate::store`]).
+fn no_retries() -> RetryConfig {
+    RetryConfig {
+        max_retries: 0,
+        retry_timeout: Duration::ZERO,
+        ..RetryConfig::default()
     }
 }
 

@@ -15,16 +15,19 @@
 //! * Chunks that were read are cached in a bounded folder of the local disk, which may vanish at any time
 //!   ([`stele_storage::remote::cache`]).
 //!
-//! The local disk holds only that cache. Every request is bounded in time and in retries ([`store`]).
+//! The local disk holds only that cache. Every request is bounded in time and in retries ([`store`]). One that the store
+//! refuses because of this machine's clock is signed with the store's time ([`clock`]).
 #![forbid(unsafe_code)]
 
 mod address;
+mod clock;
 mod foreign;
 pub mod fuzzing;
 mod growing;
 mod metrics;
 mod owner;
 mod shared;
+mod signing;
 mod store;
 mod whole;
 

@@ -5,6 +5,7 @@
 //! conditional put carries a unique mark in the object's metadata, which reveals its outcome.
 
 use crate::ObjectMetrics;
+use crate::clock::RefusedForTime;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt};
@@ -48,12 +49,17 @@ enum Fault {
     AlreadyExists,
     /// A retry cannot succeed.
     Refused(String),
+    /// It did not happen, because this machine's clock is wrong.
+    WrongTime(String),
     /// It may have happened or not.
     Unknown(String),
 }
 
 impl From<Error> for Fault {
     fn from(error: Error) -> Fault {
+        if RefusedForTime::is_cause_of(&error) {
+            return Fault::WrongTime(describe(&error));
+        }
         match error {
             Error::NotFound { .. } => Fault::NotFound,
             Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotModified { .. } => {
@@ -100,11 +106,24 @@ fn shortened(mut text: String) -> String {
 }
 
 impl Fault {
+    /// The same after an attempt that may have happened.
+    fn or_unknown(self) -> Fault {
+        match self {
+            Fault::WrongTime(message) => Fault::Unknown(message),
+            other => other,
+        }
+    }
+
     fn on(self, path: &str, operation: &'static str) -> StorageError {
         let path = path.to_owned();
         match self {
             Fault::NotFound => StorageError::NotFound { path },
             Fault::AlreadyExists => StorageError::AlreadyExists { path },
+            Fault::WrongTime(message) => StorageError::WrongTime {
+                path,
+                operation,
+                message,
+            },
             Fault::Refused(message) | Fault::Unknown(message) => StorageError::Io {
                 path,
                 operation,
@@ -285,10 +304,10 @@ impl Store {
         let mut failed = 0;
         loop {
             match self.attempt(counter, bytes, request()).await {
-                Err(Fault::Unknown(message)) => {
+                Err(fault @ (Fault::Unknown(_) | Fault::WrongTime(_))) => {
                     failed += 1;
                     if !self.pause(failed).await {
-                        return Err(Fault::Unknown(message));
+                        return Err(fault);
                     }
                 }
                 other => return other,
@@ -310,6 +329,7 @@ impl Store {
         };
         let bytes = payload.content_length();
         let mut failed = 0;
+        let mut may_exist = false;
         loop {
             let request = self.client.put_opts(&location, payload.clone(), options.clone());
             let fault = match self.attempt(&self.counters.puts, bytes, request).await {
@@ -320,12 +340,14 @@ impl Store {
                     Ok(Some(found)) if self.is_own(&mark, &found) => return Ok(()),
                     Ok(_) => return Err(StorageError::AlreadyExists { path: key.to_owned() }),
                     Err(Fault::NotFound) => Fault::Unknown("the key was taken and then it was not".to_owned()),
-                    Err(fault) => fault,
+                    Err(fault) => fault.or_unknown(),
                 },
                 Err(fault) => fault,
             };
             failed += 1;
+            may_exist |= matches!(fault, Fault::Unknown(_));
             if matches!(fault, Fault::Refused(_)) || !self.pause(failed).await {
+                let fault = if may_exist { fault.or_unknown() } else { fault };
                 return Err(fault.on(key, "put"));
             }
         }
@@ -588,7 +610,7 @@ impl Store {
             if failed > 1 && matches!(self.head(key).await, Ok((len, _)) if len == bytes) {
                 return Ok(());
             }
-            if !matches!(fault, Fault::Unknown(_)) || !self.pause(failed).await {
+            if !matches!(fault, Fault::Unknown(_) | Fault::WrongTime(_)) || !self.pause(failed).await {
                 return Err(fault.on(key, "complete upload"));
             }
         }

@@ -17,6 +17,8 @@ pub(crate) struct GrowingAppend {
     /// Appended, but not put yet.
     pending: Vec<Bytes>,
     pending_bytes: usize,
+    /// Whether bytes since the last sync are in a part already.
+    is_begun: bool,
     len: u64,
     joiner: Joiner,
 }
@@ -33,6 +35,7 @@ impl GrowingAppend {
             next: Some(1),
             pending: Vec::new(),
             pending_bytes: 0,
+            is_begun: false,
             len: 0,
             joiner: Joiner::new(shared, path),
         }
@@ -70,6 +73,14 @@ impl GrowingAppend {
                     .fence
                     .trip(&self.path, "a newer owner, which sealed the file".to_owned()));
             }
+            // Readers see the bytes that are in a part.
+            Err(StorageError::WrongTime { path, message, .. }) if self.is_begun => {
+                return Err(StorageError::Io {
+                    path,
+                    operation,
+                    message,
+                });
+            }
             Err(error) => return Err(error),
         }
         self.joiner.add(number, &self.pending, self.pending_bytes);
@@ -93,6 +104,8 @@ impl AppendFile for GrowingAppend {
         self.pending_bytes += bytes;
         if self.pending_bytes > PENDING_BYTES_MAX {
             self.put("append").await?;
+            assert_eq!(self.pending_bytes, 0, "a put leaves nothing behind");
+            self.is_begun = true;
         }
         self.len += bytes as u64;
         assert!(
@@ -114,6 +127,7 @@ impl AppendFile for GrowingAppend {
         if self.pending_bytes > 0 {
             self.put("sync").await?;
         }
+        self.is_begun = false;
         Ok(())
     }
 
