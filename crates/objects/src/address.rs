@@ -32,6 +32,8 @@ pub struct Address {
     shown: String,
     client: Arc<dyn Client>,
     root: String,
+    /// The store's, as the client's responses tell it.
+    clock: Arc<StoreClock>,
     /// The account of Azure that a container is of, in lower case; `None` for other stores.
     account: Option<String>,
 }
@@ -60,6 +62,7 @@ impl Address {
             shown: format!("{client}/{root}"),
             client,
             root: root.to_owned(),
+            clock: Arc::default(),
             account: None,
         }
     }
@@ -157,6 +160,7 @@ impl Address {
             shown: text.to_owned(),
             client,
             root: root.to_owned(),
+            clock,
             account,
         })
     }
@@ -172,12 +176,13 @@ impl Address {
             shown: join(self.shown.trim_end_matches('/')),
             client: Arc::clone(&self.client),
             root: join(&self.root),
+            clock: Arc::clone(&self.clock),
             account: self.account.clone(),
         }
     }
 
     pub(crate) fn store(&self, env: Env, metrics: ObjectMetrics) -> Store {
-        Store::new(Arc::clone(&self.client), &self.root, env, metrics)
+        Store::new(Arc::clone(&self.client), &self.root, env, metrics).with_clock(Arc::clone(&self.clock))
     }
 }
 

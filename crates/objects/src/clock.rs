@@ -35,6 +35,8 @@ type S3Credentials = dyn CredentialProvider<Credential = AwsCredential>;
 /// this machine's.
 #[derive(Debug, Default)]
 pub(crate) struct StoreClock {
+    /// By the last response to a request without a body. Others are longer under way.
+    ahead_secs: AtomicI64,
     /// By the last refusal: added to the times of signatures. 0 until there is one.
     correction_secs: AtomicI64,
     /// Those of a client of S3, which owns them, and also this through its connections.
@@ -42,6 +44,11 @@ pub(crate) struct StoreClock {
 }
 
 impl StoreClock {
+    /// Seconds by which the store's clock is ahead; 0 before the first response.
+    pub(crate) fn ahead_secs(&self) -> i64 {
+        self.ahead_secs.load(Ordering::Relaxed)
+    }
+
     /// Lets requests that these credentials have signed be signed again.
     pub(crate) fn sign_with(&self, credentials: &Arc<S3Credentials>) {
         let first = self.credentials.set(Arc::downgrade(credentials));
@@ -148,11 +155,15 @@ impl HttpService for Connection {
             return self.inner.execute(request).await;
         };
         let added_secs = self.clock.correct(&mut request, own).await;
+        let has_body = request.body().content_length() > 0;
         let response = self.inner.execute(request).await?;
         let Some(of_store) = date(response.headers()) else {
             return Ok(response);
         };
         let ahead_secs = of_store.signed_duration_since(own).num_seconds();
+        if !has_body {
+            self.clock.ahead_secs.store(ahead_secs, Ordering::Relaxed);
+        }
         let is_refused = response.status() == StatusCode::FORBIDDEN;
         if !is_refused || ahead_secs.abs_diff(added_secs) < REFUSED_FROM_SECS {
             return Ok(response);

@@ -1,6 +1,6 @@
 //! Instruments of an object store. The number of requests determines the bill.
 
-use stele_env::metrics::{IntCounter, Metrics};
+use stele_env::metrics::{IntCounter, IntGauge, Metrics};
 
 /// Counts requests by kind; made once per registry.
 #[derive(Clone, Debug)]
@@ -13,6 +13,7 @@ pub struct ObjectMetrics {
     pub(crate) retries: IntCounter,
     pub(crate) chunk_hits: IntCounter,
     pub(crate) chunk_misses: IntCounter,
+    pub(crate) clock_offset: IntGauge,
 }
 
 impl ObjectMetrics {
@@ -40,6 +41,10 @@ impl ObjectMetrics {
             ),
             chunk_hits: chunks.with_label_values(&["cache"]),
             chunk_misses: chunks.with_label_values(&["store"]),
+            clock_offset: metrics.gauge(
+                "stele_objects_clock_offset_seconds",
+                "Seconds by which the object store's clock is ahead of this machine's, by the last response.",
+            ),
         }
     }
 }

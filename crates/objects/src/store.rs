@@ -5,7 +5,7 @@
 //! conditional put carries a unique mark in the object's metadata, which reveals its outcome.
 
 use crate::ObjectMetrics;
-use crate::clock::RefusedForTime;
+use crate::clock::{RefusedForTime, StoreClock};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt};
@@ -148,6 +148,8 @@ pub(crate) struct Store {
     root: String,
     env: Env,
     counters: ObjectMetrics,
+    /// The store's.
+    clock: Arc<StoreClock>,
 }
 
 #[async_trait]
@@ -189,7 +191,13 @@ impl Store {
             root: root.trim_matches('/').to_owned(),
             env,
             counters: metrics,
+            clock: Arc::default(),
         }
+    }
+
+    /// The same with the clock that the client watches.
+    pub(crate) fn with_clock(self, clock: Arc<StoreClock>) -> Store {
+        Store { clock, ..self }
     }
 
     /// A bug planted on purpose.
@@ -263,7 +271,9 @@ impl Store {
     ) -> std::result::Result<T, Fault> {
         counter.inc();
         let limit = LIMIT + LIMIT_PER_MIB * u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
-        match self.env.timeout(limit, request).await {
+        let answer = self.env.timeout(limit, request).await;
+        self.counters.clock_offset.set(self.clock.ahead_secs());
+        match answer {
             Ok(answer) => answer.map_err(Fault::from),
             Err(_) => Err(Fault::Unknown(format!("no answer within {limit:?}"))),
         }

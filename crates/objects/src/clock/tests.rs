@@ -124,14 +124,15 @@ fn address(fake: &Arc<Fake>, text: &str, options: &[(&str, &str)]) -> Address {
     Address::parse_over(text, &owned.collect::<Vec<_>>(), Connections(fake.clone())).unwrap()
 }
 
-fn s3(fake: &Arc<Fake>) -> Store {
+fn s3(fake: &Arc<Fake>) -> (Store, ObjectMetrics) {
     let options = [
         ("access_key_id", "key"),
         ("secret_access_key", "secret"),
         ("region", "r"),
     ];
+    let metrics = ObjectMetrics::default();
     let address = address(fake, "s3://bucket/p", &options);
-    address.store(env(1), ObjectMetrics::default())
+    (address.store(env(1), metrics.clone()), metrics)
 }
 
 fn azure(fake: &Arc<Fake>) -> Store {
@@ -147,18 +148,21 @@ fn azure(fake: &Arc<Fake>) -> Store {
 async fn requests_to_s3_get_the_time_of_the_store() {
     for ahead_secs in [28 * 60, -28 * 60, 2 * 24 * 3600] {
         let fake = Fake::ahead(ahead_secs);
-        let store = s3(&fake);
+        let (store, metrics) = s3(&fake);
         store.put_new("a", &[Bytes::from_static(b"content")]).await.unwrap();
         assert_eq!(fake.counts(), (2, 1), "one request was refused, and then signed again");
         assert_eq!(store.get("a").await.unwrap(), "content");
         assert_eq!(store.head("a").await.unwrap().0, 7);
         assert_eq!(fake.counts(), (4, 1), "the time of the store is known");
+        let shown = metrics.clock_offset.get();
+        assert!((shown - ahead_secs).abs() <= 2, "{shown}");
 
         // The clock of this machine is set right.
         fake.ahead_secs.store(0, Ordering::Relaxed);
         assert_eq!(store.head("a").await.unwrap().0, 7);
         assert_eq!(store.get("a").await.unwrap(), "content");
         assert_eq!(fake.counts(), (7, 2));
+        assert!(metrics.clock_offset.get().abs() <= 2);
     }
 }
 
@@ -190,7 +194,7 @@ async fn a_missing_right_is_none_of_the_clock() {
         ..Fake::default()
     };
     let fake = Arc::new(fake);
-    for store in [s3(&fake), azure(&fake)] {
+    for store in [s3(&fake).0, azure(&fake)] {
         let before = fake.counts().0;
         let error = store.get("a").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Internal, "{error}");
