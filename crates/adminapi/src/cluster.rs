@@ -223,6 +223,9 @@ pub struct Switches {
     /// Tablets are merged.
     #[prost(bool, tag = "3")]
     pub merge: bool,
+    /// Expired snapshots of clients are deleted. Absent from a server of an earlier version.
+    #[prost(bool, optional, tag = "4")]
+    pub snapshot_cleanup: Option<bool>,
 }
 
 /// Switches work on or off; an absent field leaves it as it is. The answer has the positions before.
@@ -237,4 +240,7 @@ pub struct SetSwitchesRequest {
     /// Of [`Switches::merge`].
     #[prost(bool, optional, tag = "3")]
     pub merge: Option<bool>,
+    /// Of [`Switches::snapshot_cleanup`].
+    #[prost(bool, optional, tag = "4")]
+    pub snapshot_cleanup: Option<bool>,
 }

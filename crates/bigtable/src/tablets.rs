@@ -59,6 +59,7 @@ pub(crate) async fn set_switches(
         balance: request.balance,
         split: request.split,
         merge: request.merge,
+        snapshot_cleanup: request.snapshot_cleanup,
     };
     context.admin.set_switches(change).await.map(shown).map_err(status)
 }
@@ -68,5 +69,6 @@ fn shown(switches: Switches) -> pb::Switches {
         balance: switches.balance,
         split: switches.split,
         merge: switches.merge,
+        snapshot_cleanup: Some(switches.snapshot_cleanup),
     }
 }

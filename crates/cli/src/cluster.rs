@@ -102,6 +102,8 @@ enum Work {
     Split,
     /// Small tablets are merged; while it is off, no request for a merge is served
     Merge,
+    /// Expired snapshots are deleted; automated backups and kept tables are in any case
+    SnapshotCleanup,
 }
 
 /// The position of a switch.
@@ -176,16 +178,24 @@ async fn switch(args: SwitchArgs) -> Result<()> {
             balance: of(Work::Balance),
             split: of(Work::Split),
             merge: of(Work::Merge),
+            snapshot_cleanup: of(Work::SnapshotCleanup),
         };
         client.set_switches(change).await?;
     }
-    let Switches { balance, split, merge } = client.switches().await?;
+    let Switches {
+        balance,
+        split,
+        merge,
+        snapshot_cleanup,
+    } = client.switches().await?;
     let shown = |is_on: bool| if is_on { "on" } else { "off" };
+    let cleanup = snapshot_cleanup.map(|is_on| format!("snapshot-cleanup {}\n", shown(is_on)));
     print(&format!(
-        "balance {}\nsplit {}\nmerge {}\n",
+        "balance {}\nsplit {}\nmerge {}\n{}",
         shown(balance),
         shown(split),
-        shown(merge)
+        shown(merge),
+        cleanup.unwrap_or_default()
     ))?;
     Ok(())
 }

@@ -159,7 +159,7 @@ impl AdminCall {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stele_types::{Durability, TableId};
+    use stele_types::{Durability, Switches, TableId};
 
     #[test]
     fn absent_and_removed_are_told_apart() {
@@ -218,6 +218,16 @@ mod tests {
             AdminCall::CreateSnapshot(new) => assert_eq!((new.flush, new.only_of_name), (true, false)),
             other => unreachable!("another call: {other:?}"),
         }
+    }
+
+    /// A leader of an earlier version has no switch of the cleanup of snapshots: it cleans.
+    #[test]
+    fn switches_without_newer_ones_are_read() {
+        let answer = b"{\"balance\":false,\"split\":true,\"merge\":true}";
+        let found: Switches = codec::decode(answer).expect("decoded");
+        assert!(!found.balance && found.snapshot_cleanup);
+        let change: SwitchesChange = codec::decode(b"{\"balance\":false}").expect("decoded");
+        assert_eq!(change.snapshot_cleanup, None);
     }
 
     /// A call as a server sends it that does not know a field.

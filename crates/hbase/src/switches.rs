@@ -1,7 +1,8 @@
 //! Switches of the cluster that administrators set.
 //!
-//! Those of work that does not exist here: nothing is cleaned up by a chore. They are of this process, and are on when it
-//! starts. The switches of balancing, splits and merges are in the catalog ([`stele_types::Switches`]).
+//! Those of work that does not exist here: there is no normalizer, and no chore cleans the catalog or removes files. They are
+//! of this process, and are on when it starts. The switches of work that servers do are in the catalog
+//! ([`stele_types::Switches`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,5 +33,4 @@ pub(crate) struct Switches {
     pub normalizer: Switch,
     pub catalog_janitor: Switch,
     pub cleaner: Switch,
-    pub snapshot_cleanup: Switch,
 }

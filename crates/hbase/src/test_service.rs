@@ -60,6 +60,8 @@ pub(crate) struct Model {
     pub loads_begun: AtomicUsize,
     /// All snapshots.
     pub snapshots: Arc<Mutex<Vec<Arc<SnapshotInfo>>>>,
+    /// Work that servers do by themselves.
+    pub switches: Mutex<Switches>,
     /// How many snapshots have begun.
     pub snapshots_begun: AtomicUsize,
     /// Snapshots that were deleted or cloned.
@@ -118,6 +120,7 @@ impl Model {
             loads: Mutex::default(),
             loads_begun: AtomicUsize::new(0),
             snapshots: Arc::default(),
+            switches: Mutex::default(),
             snapshots_begun: AtomicUsize::new(0),
             named: Mutex::default(),
             steps: Mutex::default(),
@@ -514,6 +517,16 @@ impl TableAdmin for Model {
 
     async fn copy_snapshot(&self, _: SnapshotCopy) -> ServiceResult<Arc<SnapshotInfo>> {
         not_here()
+    }
+
+    async fn switches(&self) -> ServiceResult<Switches> {
+        Ok(*self.switches.lock())
+    }
+
+    async fn set_switches(&self, change: SwitchesChange) -> ServiceResult<Switches> {
+        let mut switches = self.switches.lock();
+        let next = change.of(*switches);
+        Ok(std::mem::replace(&mut *switches, next))
     }
 
     async fn list_snapshots(&self, _: Option<&str>) -> ServiceResult<Vec<Arc<SnapshotInfo>>> {

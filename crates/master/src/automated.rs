@@ -10,7 +10,7 @@
 use crate::master::Master;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use stele_catalog::CatalogView;
+use stele_catalog::{CatalogView, SnapshotEntry};
 use stele_client::{NewSnapshot, ServiceResult, SnapshotName};
 use stele_types::{AutomatedBackups, TableId, TableSchema};
 
@@ -99,6 +99,11 @@ fn newest(view: &CatalogView, schema: &TableSchema) -> Option<i64> {
     let own =
         from.take_while(|((namespace, name), _)| *namespace == schema.name.namespace && name.starts_with(&prefix));
     own.map(|(_, entry)| entry.created_micros).max()
+}
+
+/// Whether a snapshot has the name of an automated backup of its table.
+pub(crate) fn is_backup(entry: &SnapshotEntry) -> bool {
+    entry.name.1.starts_with(&prefix(&entry.schema))
 }
 
 /// The beginning of the names of a table's automated backups.

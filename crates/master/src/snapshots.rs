@@ -9,6 +9,7 @@
 
 pub(crate) mod rules;
 
+use crate::automated;
 use crate::error::from_catalog;
 use crate::master::Master;
 use crate::replacement::Replacement;
@@ -58,6 +59,12 @@ pub fn snapshots_in(view: &CatalogView, namespace: Option<&str>) -> Vec<Arc<Snap
     let is_wanted = |entry: &&Arc<SnapshotEntry>| entry.kept.is_none() && is_of(entry);
     let found = view.snapshots.values().filter(is_wanted);
     found.map(|entry| info(entry)).collect()
+}
+
+/// Whether a snapshot stays after it has expired, because an administrator has switched the cleanup off. That holds for snapshots
+/// of clients: the server deletes those that it took by itself.
+fn is_held(view: &CatalogView, entry: &SnapshotEntry) -> bool {
+    !view.switches.snapshot_cleanup && entry.kept.is_none() && !automated::is_backup(entry)
 }
 
 impl Master {
@@ -359,16 +366,18 @@ impl Master {
     pub async fn delete_expired(&self) -> ServiceResult<usize> {
         let now = self.env.wall_micros();
         let view = self.catalog.view();
-        let expired = view
-            .snapshots
-            .values()
-            .filter(|entry| entry.expires_micros.is_some_and(|at| at <= now));
+        let is_due = |entry: &&Arc<SnapshotEntry>| {
+            let has_expired = entry.expires_micros.is_some_and(|at| at <= now);
+            has_expired && !is_held(&view, entry)
+        };
+        let expired = view.snapshots.values().filter(is_due);
         let expired: Vec<Arc<SnapshotEntry>> = expired.take(EXPIRED_AT_ONCE).cloned().collect();
         for found in &expired {
             let _changing = self.changing.lock().await;
-            // Its expiry may have been changed meanwhile, or another may have its name.
+            // Its expiry or the switch may have been changed meanwhile, or another may have its name.
             let current = self.catalog.snapshot(&found.name.0, &found.name.1);
-            if current.is_ok_and(|current| current.version == found.version) {
+            let is_same = current.is_ok_and(|current| current.version == found.version);
+            if is_same && !is_held(&self.catalog.view(), found) {
                 let name = info(found).name.clone();
                 self.delete_snapshot_locked(&name).await?;
                 tracing::info!(snapshot = %name, "an expired snapshot is deleted");

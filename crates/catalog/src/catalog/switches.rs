@@ -45,6 +45,7 @@ mod tests {
         assert_eq!(catalog.view().switches, Switches::default());
         let set = Switches {
             split: false,
+            snapshot_cleanup: false,
             ..Switches::default()
         };
         catalog.set_switches(set).await.unwrap();

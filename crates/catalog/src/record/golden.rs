@@ -29,6 +29,7 @@ const SNAPSHOT: &[u8] = b"\x01\x08\x12\x12\x01n\x1a\x01s\"\x02\x01t(\x050\x00:\x
 const NAMESPACE: &[u8] = b"\x01\x0a\x01i\x10\x01";
 /// Tablets are not split.
 const SWITCHES: &[u8] = b"\x01\x10\x01";
+const SNAPSHOTS_HELD: &[u8] = b"\x01\x20\x01";
 
 /// Something of everything, but for options of locality groups.
 fn schema() -> TableSchema {
@@ -257,4 +258,10 @@ fn switches_are_as_they_were() {
     assert_eq!(switches::encode_switches(switches), SWITCHES);
     assert_eq!(switches::decode_switches(SWITCHES), Ok(switches));
     assert_eq!(switches::decode_switches(b"\x01"), Ok(stele_types::Switches::default()));
+    let held = stele_types::Switches {
+        snapshot_cleanup: false,
+        ..stele_types::Switches::default()
+    };
+    assert_eq!(switches::encode_switches(held), SNAPSHOTS_HELD);
+    assert_eq!(switches::decode_switches(SNAPSHOTS_HELD), Ok(held));
 }

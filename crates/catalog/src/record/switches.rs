@@ -17,6 +17,8 @@ struct SwitchesRecord {
     no_split: bool,
     #[prost(bool, tag = "3")]
     no_merge: bool,
+    #[prost(bool, tag = "4")]
+    no_snapshot_cleanup: bool,
 }
 
 /// Decodes the record; the error says why not.
@@ -26,6 +28,7 @@ pub fn decode_switches(bytes: &[u8]) -> Result<Switches, String> {
         balance: !record.no_balance,
         split: !record.no_split,
         merge: !record.no_merge,
+        snapshot_cleanup: !record.no_snapshot_cleanup,
     })
 }
 
@@ -35,5 +38,6 @@ pub fn encode_switches(switches: Switches) -> Bytes {
         no_balance: !switches.balance,
         no_split: !switches.split,
         no_merge: !switches.merge,
+        no_snapshot_cleanup: !switches.snapshot_cleanup,
     })
 }

@@ -18,6 +18,8 @@ pub(super) async fn positions(shared: &Shared, call: &Call, method: &[u8]) -> Op
         b"Balance" => balance(shared, call).await,
         b"SetSplitOrMergeEnabled" => set_split_or_merge(shared, call).await,
         b"IsSplitOrMergeEnabled" => is_split_or_merge(shared, call).await,
+        b"SwitchSnapshotCleanup" => set_snapshot_cleanup(shared, call).await,
+        b"IsSnapshotCleanupEnabled" => is_on(shared, call, |switches| switches.snapshot_cleanup).await,
         _ => return of_no_work(shared, call, method),
     })
 }
@@ -37,8 +39,6 @@ fn of_no_work(shared: &Shared, call: &Call, method: &[u8]) -> Option<Outcome<Rep
         b"IsCleanerChoreEnabled" => tell(call, switches.cleaner.is_on()),
         // Files that nobody needs are removed immediately, and not by a chore.
         b"RunCleanerChore" => tell(call, switches.cleaner.is_on()),
-        b"SwitchSnapshotCleanup" => set(call, &switches.snapshot_cleanup),
-        b"IsSnapshotCleanupEnabled" => tell(call, switches.snapshot_cleanup.is_on()),
         b"IsRpcThrottleEnabled" => tell(call, false),
         _ => return None,
     })
@@ -64,6 +64,15 @@ async fn set_balancer(shared: &Shared, call: &Call) -> Outcome<Reply> {
         ..SwitchesChange::default()
     };
     tell(call, shared.admin.set_switches(change).await?.balance)
+}
+
+async fn set_snapshot_cleanup(shared: &Shared, call: &Call) -> Outcome<Reply> {
+    let request: SetSwitchRequest = call.message("SetSnapshotCleanupRequest")?;
+    let change = SwitchesChange {
+        snapshot_cleanup: Some(request.on),
+        ..SwitchesChange::default()
+    };
+    tell(call, shared.admin.set_switches(change).await?.snapshot_cleanup)
 }
 
 /// Tablets are balanced all the time while the balancer is on, so there is nothing to do when a client asks for it.

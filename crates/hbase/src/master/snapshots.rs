@@ -178,11 +178,16 @@ async fn restore(shared: &Shared, wanted: SnapshotDescription) -> Outcome<()> {
     }
 }
 
-/// The snapshots that HBase clients can see: those with legal names that have not expired.
+/// The snapshots that HBase clients can see: those with legal names. Expired ones are about to be deleted and are not shown,
+/// unless an administrator holds them.
 async fn visible(shared: &Shared) -> Outcome<Vec<Arc<SnapshotInfo>>> {
     let now = shared.env.wall_micros();
+    let has_expired = |snapshot: &SnapshotInfo| snapshot.expires_micros.is_some_and(|at| at <= now);
     let mut all = shared.admin.list_snapshots(None).await?;
-    all.retain(|snapshot| names::is_legal(&snapshot.schema.name) && snapshot.expires_micros.is_none_or(|at| now < at));
+    all.retain(|snapshot| names::is_legal(&snapshot.schema.name));
+    if all.iter().any(|snapshot| has_expired(snapshot)) && shared.admin.switches().await?.snapshot_cleanup {
+        all.retain(|snapshot| !has_expired(snapshot));
+    }
     Ok(all)
 }
 

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use stele_memory::Pool;
 use stele_types::{DeleteRule, SnapshotId, TableId, TableSchema, TimeUnit};
 use stele_wire::messages::{
-    ConnectionHeader, ExecProcedureRequest, MASTER_SERVICE, NameStringPair, ProcedureDescription, ProcedureResponse,
+    ConnectionHeader, ExecProcedureRequest, MASTER_SERVICE, NameStringPair, OneBool, ProcedureDescription,
+    ProcedureResponse, SetSwitchRequest,
 };
 
 fn snapshot(namespace: &str, expires_micros: Option<i64>, front_end_data: Vec<u8>) -> SnapshotInfo {
@@ -118,6 +119,37 @@ async fn of_several_snapshots_of_others_a_restore_means_that_of_its_table() {
     let response = client.call("RestoreSnapshot", &request("s", Some("n:t"))).await;
     message::<ProcedureResponse>(&response);
     assert_eq!(*model.named.lock(), ["clone n/s"]);
+}
+
+/// The switch is that of the service, so it outlives this server.
+#[tokio::test]
+async fn expired_snapshots_are_shown_and_restored_while_the_cleanup_is_off() {
+    let model = Model::new(&[""]);
+    *model.snapshots.lock() = vec![Arc::new(snapshot("default", Some(6_000_001), Vec::new()))];
+    let (mut client, _served) = client(&model, &model.front_end(&Pool::default())).await;
+    let is_on = async |client: &mut Client| {
+        let answer = client.call("IsSnapshotCleanupEnabled", &Empty {}).await;
+        message::<OneBool>(&answer).value
+    };
+    let set = async |client: &mut Client, on| {
+        let request = SetSwitchRequest { on, synchronous: None };
+        message::<OneBool>(&client.call("SwitchSnapshotCleanup", &request).await).value
+    };
+    let shown = async |client: &mut Client| {
+        let answer = client.call("GetCompletedSnapshots", &Empty {}).await;
+        message::<GetCompletedSnapshotsResponse>(&answer).snapshots.len()
+    };
+    assert!(is_on(&mut client).await);
+    assert_eq!(shown(&mut client).await, 0, "it is about to be deleted");
+    assert!(set(&mut client, false).await, "the former position");
+    assert!(!model.switches.lock().snapshot_cleanup && !is_on(&mut client).await);
+    assert!(!set(&mut client, false).await);
+    assert_eq!(shown(&mut client).await, 1);
+    let clone = client.call("RestoreSnapshot", &request("s", Some("new"))).await;
+    message::<ProcedureResponse>(&clone);
+    assert_eq!(*model.named.lock(), ["clone default/s"]);
+    assert!(!set(&mut client, true).await);
+    assert!(model.switches.lock().snapshot_cleanup);
 }
 
 /// The master takes the snapshot to its end, and the client does not hear of that.

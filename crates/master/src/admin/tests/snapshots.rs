@@ -1,6 +1,7 @@
 //! Snapshots: names, expiry, and records of unknown outcome.
 
 use super::*;
+use stele_types::AutomatedBackups;
 
 fn new_snapshot(name: &str) -> NewSnapshot {
     NewSnapshot {
@@ -247,4 +248,59 @@ async fn no_clone_or_copy_begins_a_namespace_of_the_name_of_the_whole_cluster() 
     record.await.unwrap();
     master.clone_snapshot(&name, &table, None).await.unwrap();
     master.copy_snapshot(copy).await.unwrap();
+}
+
+/// An automated backup of a client's table, and a table that is kept, expire in any case.
+#[tokio::test]
+async fn expired_snapshots_of_clients_are_held_while_the_cleanup_is_off() {
+    let (coord, tablets, master) = with_table(false).await;
+    let table = TableName::new("n", "t");
+    let cleanup = |on| SwitchesChange {
+        snapshot_cleanup: Some(on),
+        ..SwitchesChange::default()
+    };
+    assert!(master.set_switches(cleanup(false)).await.unwrap().snapshot_cleanup);
+    assert!(!master.set_switches(cleanup(false)).await.unwrap().snapshot_cleanup);
+    let soon = Some(master.env.wall_micros() + 300_000);
+    // More than are deleted in one go, which must not keep others waiting.
+    for n in 0..20 {
+        let expiring = NewSnapshot {
+            expires_micros: soon,
+            ..new_snapshot(&format!("a{n:02}"))
+        };
+        master.create_snapshot(expiring).await.unwrap();
+    }
+    let policy = TableUpdate {
+        automated_backups: Some(Some(AutomatedBackups {
+            retention_micros: 72 * 3_600_000_000,
+            frequency_micros: 24 * 3_600_000_000,
+        })),
+        ..TableUpdate::default()
+    };
+    master.update_table(&table, policy).await.unwrap();
+    assert_eq!(master.back_up_due().await, 1);
+    let all = master.list_snapshots(None).await.unwrap();
+    let automated = all.iter().find(|taken| taken.name.name.starts_with("auto."));
+    let expiring = SnapshotUpdate {
+        expires_micros: Some(soon),
+        ..SnapshotUpdate::default()
+    };
+    let automated = automated.unwrap().name.clone();
+    master.update_snapshot(&automated, expiring).await.unwrap();
+    master.keep_deleted_for(Duration::from_millis(30));
+    master.delete_table(&table).await.unwrap();
+    master.env.sleep(Duration::from_millis(320)).await;
+    assert_eq!(master.list_snapshots(None).await.unwrap().len(), 21);
+    assert_eq!(master.delete_expired().await.unwrap(), 2, "of the server itself");
+    assert_eq!(master.delete_expired().await.unwrap(), 0);
+    assert!(master.kept_tables(None).await.unwrap().is_empty());
+    // The next leader obeys the switch, too.
+    let catalog = Arc::new(Catalog::load(coord.clone()).await.unwrap());
+    let next = Master::new(master.env.clone(), catalog, tablets.clone());
+    assert_eq!(next.delete_expired().await.unwrap(), 0);
+    assert_eq!(next.list_snapshots(None).await.unwrap().len(), 20);
+    assert!(!next.set_switches(cleanup(true)).await.unwrap().snapshot_cleanup);
+    assert_eq!(next.delete_expired().await.unwrap(), 16);
+    assert_eq!(next.delete_expired().await.unwrap(), 4);
+    assert!(next.list_snapshots(None).await.unwrap().is_empty());
 }
