@@ -20,6 +20,8 @@ use stele_wire::messages::{self, DeleteType, MutationProto, MutationType, NameBy
 const RETURN_RESULTS: &str = "_rr_";
 /// Attribute: the time after which the cells of the mutation expire.
 const CELL_TTL: &str = "_ttl";
+/// Attributes that protect single cells, and their names in the Java API. There are no such rights here.
+const CELL_RIGHTS: [(&str, &str); 2] = [("acl", "setACL"), ("VISIBILITY", "setCellVisibility")];
 
 /// One mutation of one row.
 pub(crate) struct RowChange {
@@ -67,6 +69,20 @@ fn returns_results(attributes: &[NameBytesPair]) -> bool {
     given.is_none_or(|pair| pair.value.as_deref() != Some(&[0]))
 }
 
+/// Refuses a mutation that asks for rights on its cells: everybody who may read the family could read them. A delete of cells with
+/// one visibility would delete others, too.
+fn check_rights(attributes: &[NameBytesPair]) -> Outcome<()> {
+    let is_given = |(name, _): &(&str, &str)| attributes.iter().any(|pair| pair.name == *name);
+    let Some((name, method)) = CELL_RIGHTS.into_iter().find(is_given) else {
+        return Ok(());
+    };
+    let message = format!(
+        "Rights on cells are not supported: the attribute {name} ({method}) of a mutation would have no effect. Access rules \
+         are for tables, families and prefixes of rows"
+    );
+    Err(Failure::do_not_retry(message))
+}
+
 /// The milliseconds after which cells of a mutation with these attributes expire; `None` for never.
 fn lifetime_ms(attributes: &[NameBytesPair]) -> Outcome<Option<i64>> {
     let Some(pair) = attributes.iter().find(|pair| pair.name == CELL_TTL) else {
@@ -103,6 +119,7 @@ impl Converter<'_> {
         if row.is_empty() || row.len() > ROW_BYTES_MAX {
             return Err(Failure::do_not_retry(format!("a row key of {} bytes", row.len())));
         }
+        check_rights(&proto.attribute)?;
         let lifetime_ms = lifetime_ms(&proto.attribute)?;
         check_lengths(&parts, lifetime_ms)?;
         self.check_families(&parts)?;

@@ -2,7 +2,7 @@
 
 use super::{Converter, FamilySearch, atomic};
 use crate::pace::Pace;
-use crate::test_service::{Client, Model, count_turns, failure};
+use crate::test_service::{Client, Model, count_turns, failure, message};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use stele_client::Step;
@@ -11,9 +11,10 @@ use stele_memory::Pool;
 use stele_types::schema::Family;
 use stele_types::{DeleteRule, FamilyId, Mutation, TimeUnit, Timestamp};
 use stele_wire::cell::{Cell, CellReader, CellRef, CellType};
+use stele_wire::exception;
 use stele_wire::messages::{
-    Action, ColumnValue, DeleteType, MultiRequest, MutateRequest, MutationProto, MutationType, QualifierValue,
-    RegionAction,
+    Action, ColumnValue, DeleteType, MultiRequest, MultiResponse, MutateRequest, MutationProto, MutationType,
+    NameBytesPair, QualifierValue, RegionAction,
 };
 
 /// A delete of row `r` that deletes columns of family `info`, at its own time.
@@ -237,4 +238,68 @@ async fn families_of_many_cells_are_not_scanned_for_each() {
     assert_eq!(change.unwrap().steps.len(), 100_000);
     assert!(turns.get() >= 25, "a pause every 2,000 cells; {} turns", turns.get());
     assert!((1..1_000_000).contains(&search.passed()), "{} names", search.passed());
+}
+
+/// A client that asks for such rights would take the cell for protected.
+#[tokio::test]
+async fn mutations_with_rights_on_cells_are_refused() {
+    let kinds = [
+        MutationType::Put,
+        MutationType::Delete,
+        MutationType::Increment,
+        MutationType::Append,
+    ];
+    let cases = kinds
+        .into_iter()
+        .flat_map(|kind| ["acl", "VISIBILITY"].map(|name| (kind, name)));
+    for (kind, attribute) in cases {
+        let model = Model::new(&[""]);
+        let (mut client, _served) = Client::connect(&model.front_end(&Pool::default()), 1 << 20, None).await;
+        let mut mutation = MutationProto {
+            mutate_type: Some(kind as i32),
+            attribute: vec![NameBytesPair {
+                name: attribute.to_owned(),
+                value: Some(Bytes::from_static(b"x")),
+            }],
+            ..delete(&["q"], DeleteType::OneVersion, Some(7))
+        };
+        mutation.column_value[0].qualifier_value[0].value = Some(Bytes::from_static(&[0; 8]));
+        let request = MutateRequest {
+            region: model.region("r"),
+            mutation: mutation.clone(),
+            condition: None,
+            nonce_group: None,
+        };
+        let refused = client.call("Mutate", &request).await;
+        assert_eq!(failure(&refused), exception::DO_NOT_RETRY, "{kind:?} {attribute}");
+        for atomic in [false, true] {
+            let action = |attributes: &[NameBytesPair]| Action {
+                mutation: Some(MutationProto {
+                    attribute: attributes.to_vec(),
+                    ..mutation.clone()
+                }),
+                ..Action::default()
+            };
+            let batch = MultiRequest {
+                region_action: vec![RegionAction {
+                    region: model.region("r"),
+                    atomic: Some(atomic),
+                    action: vec![action(&mutation.attribute)],
+                    ..RegionAction::default()
+                }],
+                ..MultiRequest::default()
+            };
+            let answer: MultiResponse = message(&client.call("Multi", &batch).await);
+            let of_region = &answer.region_action_result[0];
+            let of_action = of_region
+                .result_or_exception
+                .first()
+                .and_then(|found| found.exception.as_ref());
+            let refused = of_region.exception.as_ref().or(of_action).expect("refused");
+            assert_eq!(refused.name, exception::DO_NOT_RETRY);
+            let text = String::from_utf8_lossy(refused.value.as_deref().unwrap_or_default()).into_owned();
+            assert!(text.contains(attribute) && text.contains("not supported"), "{text}");
+        }
+        assert!(model.steps.lock().is_empty() && model.mutations.lock().is_empty());
+    }
 }
