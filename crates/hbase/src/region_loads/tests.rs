@@ -5,6 +5,7 @@ use crate::front_end::HBaseFrontEnd;
 use crate::test_service::{Client, Model, message};
 use std::time::Duration;
 use stele_client::{TabletFigures, TabletOperations, TabletStorage};
+use stele_env::tokio_env::TokioRuntime;
 use stele_memory::Pool;
 use stele_wire::messages::{
     ClusterOption, Empty, GetClusterStatusRequest, GetClusterStatusResponse, LiveServerInfo, MASTER_SERVICE,
@@ -52,7 +53,7 @@ async fn requests_are_a_rate_and_a_total() {
     let busy = load().await;
     assert!(busy.total_number_of_requests >= Some(1_000));
     // Of the last seconds, of which nobody has asked for the first ones.
-    tokio::time::sleep(Duration::from_secs(35)).await;
+    TokioRuntime::current().sleep(Duration::from_secs(35)).await;
     let idle = load().await;
     assert!(idle.total_number_of_requests >= busy.total_number_of_requests);
     assert_eq!(idle.number_of_requests, Some(0));
