@@ -13,6 +13,7 @@ pub mod bulk_load;
 pub mod cancellation;
 pub mod cluster;
 pub mod error;
+pub mod figures;
 mod namespace_change;
 pub mod request;
 pub mod router;
@@ -33,6 +34,7 @@ pub use bulk_load::{BulkLoad, LoadSource, LoadTarget, Loaded, SortedCells};
 pub use cancellation::{CancelOnDrop, Cancellation};
 pub use cluster::{ClusterCheck, ClusterStatus, ServerStatus, TabletStatus};
 pub use error::{ServiceError, ServiceResult};
+pub use figures::{TabletFigures, TabletOperations, TabletStorage};
 pub use namespace_change::ChangeAttempts;
 pub use request::{
     CompactionState, FamilyChange, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadRows, RowSample,
@@ -50,6 +52,5 @@ pub use snapshot::{
     NewSnapshot, SnapshotCopy, SnapshotFiles, SnapshotInfo, SnapshotName, SnapshotTablet, SnapshotUpdate,
 };
 pub use tablets::{
-    SplitPolicy, TabletControl, TabletFigures, TabletOperations, TabletRead, TabletRowOperation, TabletRowsOperation,
-    TabletSample, TabletService, TabletStorage,
+    SplitPolicy, TabletControl, TabletRead, TabletRowOperation, TabletRowsOperation, TabletSample, TabletService,
 };

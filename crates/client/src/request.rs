@@ -1,7 +1,7 @@
 //! Requests of the service interface use the data model's terms. Families are given by id, timestamps in the table's
 //! unit.
 
-use crate::tablets::TabletFigures;
+use crate::figures::TabletFigures;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeSet;

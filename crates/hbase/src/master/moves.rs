@@ -17,7 +17,7 @@ use stele_wire::messages::{Empty, MoveRegionRequest, OneRegion, RegionSpecifier,
 
 /// Longest time of a move: two flushes, of which the first one may wait for the disk.
 const MOVE_WAIT: Duration = Duration::from_secs(120);
-/// Pause between two looks at the status of the cluster.
+/// Pause between two requests for the status of the cluster.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves `MoveRegion`.
