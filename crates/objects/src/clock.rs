@@ -17,7 +17,8 @@ use http::header::{DATE, HeaderMap};
 use object_store::ClientOptions;
 use object_store::aws::AwsCredential;
 use object_store::client::{
-    CredentialProvider, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+    CredentialProvider, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+    HttpResponseBody, HttpService,
 };
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -25,6 +26,12 @@ use std::sync::{Arc, OnceLock, Weak};
 /// From this difference on, a refusal is one of the time. Stores allow 15 minutes, and none is known to allow less than
 /// this. A smaller one is the time that a request was under way, and a `Date` in whole seconds.
 const REFUSED_FROM_SECS: u64 = 5 * 60;
+
+/// The code of a refusal for the time by S3.
+const S3_CODE: &str = "RequestTimeTooSkewed";
+/// The same by Azure, which has it for wrong signatures, too.
+const AZURE_AUTHENTICATION: &str = "AuthenticationFailed";
+const AZURE_CODE: &str = "x-ms-error-code";
 
 /// Bytes of the text of a refusal. Error texts of stores are shorter.
 const TEXT_BYTES_MAX: usize = 2 << 10;
@@ -75,10 +82,28 @@ impl StoreClock {
         signed.map_or(0, |()| correction)
     }
 
-    /// Notes the difference after a refusal.
-    fn learn(&self, ahead_secs: i64) {
+    /// Whether a request was refused for its time, and not for a missing right. `off_secs` is the difference of its time to the `Date`.
+    fn is_for_time(&self, headers: &HeaderMap, text: &str, off_secs: u64, added_secs: i64) -> bool {
+        let code = headers
+            .get(AZURE_CODE)
+            .and_then(|code| code.to_str().ok())
+            .unwrap_or_default();
+        let names = |code_of_time: &str| code == code_of_time || text.contains(code_of_time);
+        let is_signed_again = self.credentials.get().is_some_and(|known| known.strong_count() > 0);
+        match off_secs >= REFUSED_FROM_SECS {
+            // If it is for a missing right, the next attempt is refused with the store's time.
+            true if is_signed_again => true,
+            true => names(S3_CODE) || names(AZURE_AUTHENTICATION),
+            // A proxy has put its own `Date` into earlier responses, which is not the time of the store.
+            false => added_secs != 0 && names(S3_CODE),
+        }
+    }
+
+    /// Notes the difference after a refusal of a request with a time to which so much was added.
+    fn learn(&self, ahead_secs: i64, added_secs: i64) {
         let is_small = ahead_secs.unsigned_abs() < REFUSED_FROM_SECS;
-        let correction = if is_small { 0 } else { ahead_secs };
+        let is_wrong = ahead_secs.abs_diff(added_secs) < REFUSED_FROM_SECS;
+        let correction = if is_small || is_wrong { 0 } else { ahead_secs };
         let before = self.correction_secs.swap(correction, Ordering::Relaxed);
         if before.abs_diff(correction) >= REFUSED_FROM_SECS {
             tracing::warn!(
@@ -164,12 +189,18 @@ impl HttpService for Connection {
         if !has_body {
             self.clock.ahead_secs.store(ahead_secs, Ordering::Relaxed);
         }
-        let is_refused = response.status() == StatusCode::FORBIDDEN;
-        if !is_refused || ahead_secs.abs_diff(added_secs) < REFUSED_FROM_SECS {
+        if response.status() != StatusCode::FORBIDDEN {
             return Ok(response);
         }
-        self.clock.learn(ahead_secs);
-        let text = beginning(response).await;
+        let (head, body) = response.into_parts();
+        let text = beginning(body).await;
+        if !self
+            .clock
+            .is_for_time(&head.headers, &text, ahead_secs.abs_diff(added_secs), added_secs)
+        {
+            return Ok(HttpResponse::from_parts(head, text.into()));
+        }
+        self.clock.learn(ahead_secs, added_secs);
         Err(HttpError::new(
             HttpErrorKind::Unknown,
             RefusedForTime { ahead_secs, text },
@@ -178,8 +209,8 @@ impl HttpService for Connection {
 }
 
 /// The beginning of the text of a response, as far as it arrives. A response to HEAD has none.
-async fn beginning(response: HttpResponse) -> String {
-    let mut pieces = response.into_body().bytes_stream();
+async fn beginning(body: HttpResponseBody) -> String {
+    let mut pieces = body.bytes_stream();
     let mut bytes = Vec::new();
     while bytes.len() < TEXT_BYTES_MAX
         && let Some(Ok(piece)) = pieces.next().await

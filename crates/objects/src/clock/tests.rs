@@ -29,6 +29,8 @@ struct Fake {
     refused: AtomicU64,
     /// It gives no right to anything.
     denies: bool,
+    /// A proxy puts a `Date` into responses that is so far ahead of this machine's clock.
+    proxy_ahead_secs: Option<i64>,
     /// Puts that are accepted before the clock jumps, and whether their answers are lost.
     puts_until_jump: Mutex<Option<u32>>,
     loses_answers: bool,
@@ -59,7 +61,7 @@ impl Fake {
             let text = if method == Method::HEAD { "" } else { REFUSAL };
             return (403, Bytes::from_static(text.as_bytes()));
         }
-        if self.denies {
+        if self.denies || path.ends_with("/denied") {
             return (403, Bytes::from_static(b"<Code>AccessDenied</Code>"));
         }
         let mut objects = self.objects.lock();
@@ -104,7 +106,15 @@ impl HttpService for Connections {
         // The content plays no part.
         let content = (request.body().content_length() > 0).then(|| Bytes::from_static(b"content"));
         let (status, content) = fake.answer(&method, &path, content, time);
-        let now = fake.now().format("%a, %d %b %Y %H:%M:%S GMT").to_string();
+        let now = match fake.proxy_ahead_secs {
+            Some(ahead_secs) => fake.now() + TimeDelta::seconds(ahead_secs),
+            None => fake.now(),
+        };
+        let now = now.format("%a, %d %b %Y %H:%M:%S GMT").to_string();
+        let azure_code = match fake.denies {
+            true => "AuthorizationFailure",
+            false => "AuthenticationFailed",
+        };
         let length = content.len();
         let content = if method == Method::HEAD { Bytes::new() } else { content };
         let response = Response::builder()
@@ -112,7 +122,8 @@ impl HttpService for Connections {
             .header(DATE, &now)
             .header("last-modified", &now)
             .header("etag", HeaderValue::from_static("\"1\""))
-            .header("content-length", length);
+            .header("content-length", length)
+            .header(AZURE_CODE, if status == 403 { azure_code } else { "" });
         Ok(response.body(HttpResponseBody::from(content)).unwrap())
     }
 }
@@ -201,6 +212,40 @@ async fn a_missing_right_is_none_of_the_clock() {
         assert!(error.to_string().contains("AccessDenied"), "{error}");
         assert_eq!(fake.counts().0 - before, 1, "it is not repeated");
     }
+}
+
+/// The same while the clock differs: only the store's code tells both apart where nothing is signed again.
+#[tokio::test(start_paused = true)]
+async fn a_missing_right_is_told_while_the_clock_is_wrong() {
+    let fake = Fake {
+        ahead_secs: AtomicI64::new(600),
+        denies: true,
+        ..Fake::default()
+    };
+    let fake = Arc::new(fake);
+    for (store, attempts) in [(s3(&fake).0, 2), (azure(&fake), 1)] {
+        let before = fake.counts().0;
+        let error = store.get("a").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Internal, "{error}");
+        assert!(error.to_string().contains("AccessDenied"), "{error}");
+        assert_eq!(fake.counts().0 - before, attempts);
+    }
+}
+
+/// Requests are signed with the proxy's time after a refusal, which the store refuses then.
+#[tokio::test(start_paused = true)]
+async fn the_clock_of_a_proxy_is_not_kept() {
+    let fake = Fake {
+        proxy_ahead_secs: Some(20 * 60),
+        ..Fake::default()
+    };
+    let fake = Arc::new(fake);
+    let (store, _) = s3(&fake);
+    store.get("denied").await.unwrap_err();
+    store.put_new("a", &[Bytes::from_static(b"content")]).await.unwrap();
+    assert_eq!(store.get("a").await.unwrap(), "content");
+    store.get("denied").await.unwrap_err();
+    assert_eq!(store.get("a").await.unwrap(), "content");
 }
 
 #[tokio::test(start_paused = true)]
