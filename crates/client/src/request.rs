@@ -87,7 +87,7 @@ pub struct TabletInfo {
     pub id: TabletId,
     /// Its rows.
     pub range: RowRange,
-    /// Its size, and the operations on it; `None` while no server serves it.
+    /// Its size, and the operations on it; `None` while no server serves it, or its server does not answer.
     pub figures: Option<TabletFigures>,
 }
 

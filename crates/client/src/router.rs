@@ -514,7 +514,8 @@ impl TableService for Router {
         let info = async |tablet: &TabletEntry| {
             let figures = match self.shared.tablets.figures(tablet.id).await {
                 Ok(figures) => Some(figures),
-                Err(error) if error.kind == ErrorKind::Unavailable => None,
+                // Its server does not answer in time. The others are told nevertheless.
+                Err(error) if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Busy) => None,
                 Err(error) => return Err(error),
             };
             Ok(TabletInfo {

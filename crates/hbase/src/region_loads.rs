@@ -2,6 +2,7 @@
 
 use crate::failure::Outcome;
 use crate::front_end::Shared;
+use crate::pace::Pace;
 use crate::regions;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,6 +12,9 @@ use stele_wire::messages::{CompactionStateKind, RegionLoad, RegionSpecifier, Ser
 use stele_wire::region;
 
 const MEGABYTE: u64 = 1 << 20;
+
+/// Work of the load of a region: mostly the hash in its name.
+const LOAD_UNITS: usize = 50;
 
 /// Loads of regions by their server; `None` is this one.
 pub(crate) type ByServer = BTreeMap<Option<ServerPlace>, Vec<RegionLoad>>;
@@ -53,7 +57,9 @@ pub(crate) async fn add_table(shared: &Shared, schema: &TableSchema, by_server: 
             region_size_mb: tablet.figures.map(|figures| megabytes(figures.bytes)),
         }
     };
+    let mut pace = Pace::new(&shared.env);
     for tablet in tablets {
+        pace.spend(LOAD_UNITS).await;
         let server = elsewhere.get(&tablet.id).map(|server| ServerPlace::clone(server));
         by_server.entry(server).or_default().push(load(tablet));
     }

@@ -72,7 +72,12 @@ async fn set_snapshot_cleanup(shared: &Shared, call: &Call) -> Outcome<Reply> {
         snapshot_cleanup: Some(request.on),
         ..SwitchesChange::default()
     };
-    tell(call, shared.admin.set_switches(change).await?.snapshot_cleanup)
+    let former = shared.admin.set_switches(change).await?.snapshot_cleanup;
+    if shared.admin.switches().await?.snapshot_cleanup != request.on {
+        let message = "The leader of the cluster runs an earlier version, which deletes expired snapshots";
+        return Err(Failure::do_not_retry(message));
+    }
+    tell(call, former)
 }
 
 /// Tablets are balanced all the time while the balancer is on, so there is nothing to do when a client asks for it.
