@@ -99,7 +99,7 @@ impl StoreClock {
         }
     }
 
-    /// Notes the difference after a refusal of a request with a time to which so much was added.
+    /// Notes the difference after a refusal of a request to whose time `added_secs` were added.
     fn learn(&self, ahead_secs: i64, added_secs: i64) {
         let is_small = ahead_secs.unsigned_abs() < REFUSED_FROM_SECS;
         let is_wrong = ahead_secs.abs_diff(added_secs) < REFUSED_FROM_SECS;
