@@ -66,6 +66,7 @@ fn catalog(seeds: &mut Seeds) {
         balance: false,
         split: false,
         merge: true,
+        snapshot_cleanup: false,
     };
     add(seeds, "catalog", encode_switches(switches));
     let chain = ArchivedChain {
