@@ -11,7 +11,7 @@
 //! all. A session that ends counts as a death after [`RETURN_WAIT`]. While more than half have ended, it counts only after [`MASS_FAILURE_WAIT`]:
 //! the servers mostly come back sooner than fewer than half of them could replay all logs.
 
-use crate::view::{Session, View};
+use crate::view::{ServerView, Session, View};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use stele_types::ServerId;
@@ -51,7 +51,7 @@ pub struct Condemned {
     pub dead: BTreeSet<ServerId>,
     /// Those of them that are only silent.
     pub silent: BTreeSet<ServerId>,
-    /// Servers that look dead, but would make more than half of all dead.
+    /// Servers that look dead, but would make too many of all dead.
     pub held_back: BTreeSet<ServerId>,
 }
 
@@ -96,8 +96,9 @@ impl Suspicions {
                 .filter(move |(_, server)| matches!(server.session, Session::Ended(ago) if ago >= wait))
                 .map(|(id, _)| *id)
         };
-        // A server whose log is sealed was condemned before.
-        let sealed = view.servers.iter().filter(|(_, server)| server.is_sealed());
+        // A server whose log is sealed was condemned before, and so was one that a leader has given up.
+        let is_given_up = |server: &ServerView| server.is_sealed() || server.session == Session::Ended(Duration::MAX);
+        let sealed = view.servers.iter().filter(|(_, server)| is_given_up(server));
         let mut dead: BTreeSet<ServerId> = sealed.map(|(id, _)| *id).collect();
         // Dead and done: they neither vote nor count as victims of a present failure.
         let known = view.servers.len() - dead.len();
@@ -127,6 +128,8 @@ impl Suspicions {
             if 2 * (gone.len() + suspected.len() + silent.len()) < known {
                 dead.extend(&silent);
                 condemned_silent = silent;
+            } else {
+                held_back.extend(silent);
             }
         } else {
             held_back.extend(suspected);
@@ -255,6 +258,16 @@ mod tests {
         );
     }
 
+    /// The session of a silent server passes before its log is sealed.
+    #[test]
+    fn a_server_that_was_given_up_does_not_hold_back_the_next() {
+        let (mut view, mut suspicions) = (servers(3), Suspicions::default());
+        end(&mut view, 3, Duration::MAX);
+        suspicions.refused(ServerId(1), ServerId(2), NOW);
+        let condemned = suspicions.condemned(&view, NOW);
+        assert_eq!((condemned.dead, condemned.held_back), (set(&[2, 3]), set(&[])));
+    }
+
     #[test]
     fn silence_condemns_fewer_than_half() {
         for (count, silent, dead) in [
@@ -269,7 +282,9 @@ mod tests {
                     suspicions.silent(*server, Duration::from_secs(second));
                 }
             }
-            assert_eq!(suspicions.condemned(&view, SILENCE_WAIT).dead, dead, "of {count}");
+            let condemned = suspicions.condemned(&view, SILENCE_WAIT);
+            let held_back = &silent - &dead;
+            assert_eq!((condemned.dead, condemned.held_back), (dead, held_back), "of {count}");
         }
         // One that was refused is no longer only silent.
         let (view, mut suspicions) = (servers(2), Suspicions::default());

@@ -9,6 +9,7 @@ mod view;
 mod waiting;
 
 pub(crate) use reach::Patience;
+pub use waiting::TABLETS_UNSERVED_SECONDS;
 pub(crate) use waiting::{Waiting, WaitingMetrics};
 
 use crate::archiving::Rests;
@@ -71,6 +72,8 @@ pub(crate) struct Leader {
     suspicions: Mutex<Suspicions>,
     /// Servers that count as dead since they are silent.
     silent: Mutex<BTreeSet<ServerId>>,
+    /// Until when servers that this leader has given up may trust their sessions.
+    trusted: Mutex<BTreeMap<ServerId, Duration>>,
     /// The newest reports, with all tablets.
     reports: Mutex<BTreeMap<ServerId, Arc<ServerReport>>>,
     /// When servers have reported last.
@@ -118,6 +121,7 @@ impl Leader {
             observed: Mutex::default(),
             suspicions: Mutex::default(),
             silent: Mutex::default(),
+            trusted: Mutex::default(),
             reports: Mutex::default(),
             heard: Mutex::default(),
             decided: Mutex::default(),
@@ -209,7 +213,7 @@ impl Leader {
             condemned
         };
         for server in &condemned.held_back {
-            tracing::warn!(%server, "the server looks dead, but so do more than half of all: its tablets stay");
+            tracing::warn!(%server, "the server looks dead, but so do too many of all: its tablets stay");
         }
         let orders = decide(&view, &condemned.dead);
         *self.silent.lock() = condemned.silent;

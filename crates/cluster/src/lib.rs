@@ -59,6 +59,7 @@ mod testing;
 pub use admin::ClusterAdmin;
 pub use archiving::Archiving;
 pub use checking::CHECK_FINDINGS;
+pub use leader::TABLETS_UNSERVED_SECONDS;
 pub use members::{Addresses, Members};
 pub use merging::MergePace;
 pub use node::{Agreed, ClusterNode, ClusterOptions, ClusterStorage, Connections, JoinError, agree, join};

@@ -77,8 +77,8 @@ pub struct LogRecord {
     pub may_live: bool,
 }
 
-/// The time for which a server of an earlier version may trust its session.
-const SESSION_UNKNOWN: Duration = Duration::from_secs(60);
+/// The time for which a server of an earlier version may trust its session: the longest one that can be set.
+const SESSION_UNKNOWN: Duration = Duration::from_secs(600);
 
 impl LogRecord {
     /// Longest time from the end of the server's record until it trusts its session no more.

@@ -236,8 +236,7 @@ impl Leader {
         if !self.local.env.planted(PlantedBug::SealFirst) {
             let given_up = self.record_given_up(server, death).await?;
             if given_up.may_live {
-                // Until then it answers reads that its successor's rows make stale. A leader that did not see the beginning waits as long.
-                self.local.env.sleep(given_up.session() + SESSION_MARGIN).await;
+                self.outlast(server, given_up.session()).await?;
             }
         }
         let begun = self.local.env.now();
@@ -246,7 +245,23 @@ impl Leader {
         let (bytes, sealed_in) = settled?;
         let took = self.local.env.now().saturating_sub(begun);
         tracing::info!(%server, bytes, ?sealed_in, "the log of a former server is sealed and settled, in {took:?}");
-        self.record_sealed(server, bytes).await
+        self.record_sealed(server, bytes).await?;
+        self.trusted.lock().remove(&server);
+        Ok(())
+    }
+
+    /// Waits until a server that was given up cannot trust its session any more. Until then it answers reads that its successor's rows make
+    /// stale. A leader that did not see the beginning waits as long.
+    async fn outlast(&self, server: ServerId, session: Duration) -> ServiceResult<()> {
+        let now = self.local.env.now();
+        let until = *self
+            .trusted
+            .lock()
+            .entry(server)
+            .or_insert(now + session + SESSION_MARGIN);
+        self.local.env.sleep(until.saturating_sub(now)).await;
+        // Another leader may have done the rest meanwhile.
+        self.confirm_term().await
     }
 
     /// The bytes of a log that is sealed and settled afterwards, and the time until it was sealed.

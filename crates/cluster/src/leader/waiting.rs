@@ -7,6 +7,9 @@ use stele_assignment::{ServedState, TabletView, View};
 use stele_env::metrics::{IntGauge, Metrics};
 use stele_types::TabletId;
 
+/// The name of the metric for alerts.
+pub const TABLETS_UNSERVED_SECONDS: &str = "stele_cluster_tablets_unserved_seconds";
+
 /// Instruments. A server that does not lead shows zeros.
 #[derive(Clone, Debug)]
 pub(crate) struct WaitingMetrics {
@@ -22,7 +25,7 @@ impl WaitingMetrics {
                 "Tablets that no server serves, as far as the leader knows; 0 on other servers.",
             ),
             longest_seconds: metrics.gauge(
-                "stele_cluster_tablets_unserved_seconds",
+                TABLETS_UNSERVED_SECONDS,
                 "Seconds for which the leader has seen the one of them unserved that waits longest; 0 on other servers.",
             ),
         }
