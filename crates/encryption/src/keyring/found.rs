@@ -32,7 +32,7 @@ pub(super) struct Found {
     pub(super) others: Vec<String>,
 }
 
-/// The numbers of the files of each key, highest first.
+/// The numbers of the files of each key, highest first, each once.
 fn numbers_of<'a>(paths: impl Iterator<Item = &'a str>) -> Result<BTreeMap<KeyName, Vec<u32>>> {
     let mut numbers: BTreeMap<KeyName, Vec<u32>> = BTreeMap::new();
     for path in paths {
@@ -46,6 +46,7 @@ fn numbers_of<'a>(paths: impl Iterator<Item = &'a str>) -> Result<BTreeMap<KeyNa
     }
     for numbers in numbers.values_mut() {
         numbers.sort_unstable_by_key(|number| std::cmp::Reverse(*number));
+        numbers.dedup();
     }
     Ok(numbers)
 }
@@ -65,13 +66,11 @@ impl AllKeys {
     }
 }
 
-/// The files of keys. A listing of a directory may be past the place of a new file before it is written, and not yet at that of the former
-/// one when it is deleted. The second listing has the new one.
+/// The files of keys, most of them twice. A listing of a directory may be past the place of a new file before it is written, and not yet at that
+/// of the former one when it is deleted. The second listing has the new one.
 pub(super) async fn list_twice(below: &dyn Storage, prefix: &str) -> Result<Vec<FileInfo>> {
     let mut listed = below.list(prefix).await?;
-    let again = below.list(prefix).await?;
-    listed.retain(|file| again.iter().all(|other| other.path != file.path));
-    listed.extend(again);
+    listed.extend(below.list(prefix).await?);
     Ok(listed)
 }
 
