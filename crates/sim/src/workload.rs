@@ -40,8 +40,8 @@ use stele_client::{
     TableService,
 };
 use stele_types::{
-    AggregateKind, Cell, Compression, DeleteRule, Durability, ErrorKind, FamilyId, GcRule, Mutation, RowMutation,
-    RowRange, RowSet, TableName, TimeUnit, Timestamp, ValueType,
+    AggregateKind, Cell, Durability, ErrorKind, FamilyId, GcRule, Mutation, RowMutation, RowRange, RowSet, TableName,
+    Timestamp, ValueType,
 };
 
 /// Values and deletes.
@@ -114,12 +114,6 @@ fn new_table() -> NewTable {
         front_end_data: Vec::new(),
     };
     NewTable {
-        name: table(),
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
         families: vec![
             family("v", ValueType::Bytes),
             family("c", ValueType::Bytes),
@@ -131,9 +125,7 @@ fn new_table() -> NewTable {
             },
         ],
         initial_splits: vec![Bytes::from_static(b"n")],
-        compression: Compression::None,
-        automated_backups: None,
-        front_end_data: Vec::new(),
+        ..NewTable::new(table())
     }
 }
 

@@ -20,9 +20,7 @@ use stele_master::Master;
 use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_tabletserver::{ServerOptions, TabletServer, last_epoch};
-use stele_types::{
-    Compression, DeleteRule, Epoch, FamilyId, Mutation, RowMutation, RowSet, TableName, TimeUnit, Timestamp, ValueType,
-};
+use stele_types::{Compression, Epoch, FamilyId, Mutation, RowMutation, RowSet, TableName, Timestamp, ValueType};
 
 pub(super) struct Node {
     pub(super) env: Env,
@@ -187,17 +185,11 @@ impl Node {
             front_end_data: Vec::new(),
         };
         let new = NewTable {
-            name: table(name),
-            time_unit: TimeUnit::Micros,
-            granularity: 1,
-            delete_rule: DeleteRule::BySequence,
-            durability: None,
-            deletion_protection: false,
             families: vec![family("f"), family("g")],
             initial_splits: vec![Bytes::from_static(b"row-00100")],
             compression: Compression::Lz4,
-            automated_backups: None,
             front_end_data: b"data of a front end".to_vec(),
+            ..NewTable::new(table(name))
         };
         self.master.create_table(new).await.unwrap();
     }

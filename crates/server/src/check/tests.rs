@@ -19,9 +19,7 @@ use stele_storage::memory::MemoryStorage;
 use stele_storage::{ReadFile, Storage, StorageError};
 use stele_tablet::Manifest;
 use stele_tablet::manifest::ValueLink;
-use stele_types::{
-    Compression, DeleteRule, FamilyId, Mutation, RowMutation, RowSet, TableName, TimeUnit, Timestamp, ValueType,
-};
+use stele_types::{FamilyId, Mutation, RowMutation, RowSet, TableName, Timestamp, ValueType};
 
 /// A value of some 6 KB.
 const VALUE_REPEATS: usize = 2_000;
@@ -79,12 +77,6 @@ pub async fn rows(node: &Node) -> Vec<Bytes> {
 
 pub async fn make_table(node: &Node, name: TableName) {
     let new = NewTable {
-        name,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
         families: vec![NewFamily {
             name: "f".to_owned(),
             gc_rule: None,
@@ -93,9 +85,7 @@ pub async fn make_table(node: &Node, name: TableName) {
             front_end_data: Vec::new(),
         }],
         initial_splits: vec![Bytes::from_static(b"n")],
-        compression: Compression::None,
-        automated_backups: None,
-        front_end_data: Vec::new(),
+        ..NewTable::new(name)
     };
     node.admin.create_table(new).await.unwrap();
 }

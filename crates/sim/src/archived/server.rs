@@ -25,8 +25,7 @@ use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_tabletserver::{ServerOptions, TabletServer, last_epoch};
 use stele_types::{
-    Compression, DeleteRule, Epoch, ErrorKind, FamilyId, Mutation, RowMutation, RowSet, TableName, TimeUnit, Timestamp,
-    ValueType,
+    Compression, Epoch, ErrorKind, FamilyId, Mutation, RowMutation, RowSet, TableName, Timestamp, ValueType,
 };
 
 /// The prefixes of the archive and of the backups in the bucket.
@@ -200,12 +199,6 @@ impl Server {
 
     pub(super) async fn make_table(&self) -> Result<(), String> {
         let new = NewTable {
-            name: table(),
-            time_unit: TimeUnit::Micros,
-            granularity: 1,
-            delete_rule: DeleteRule::BySequence,
-            durability: None,
-            deletion_protection: false,
             families: vec![NewFamily {
                 name: "f".to_owned(),
                 gc_rule: None,
@@ -215,8 +208,7 @@ impl Server {
             }],
             initial_splits: vec![row_key(12)],
             compression: Compression::Lz4,
-            automated_backups: None,
-            front_end_data: Vec::new(),
+            ..NewTable::new(table())
         };
         self.master
             .create_table(new)

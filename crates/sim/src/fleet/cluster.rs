@@ -23,7 +23,7 @@ use stele_client::{ClusterStatus, FamilyChange, NewFamily, NewTable, ServiceResu
 use stele_coord::{Coord, EmbeddedCoord};
 use stele_env::{PlantedBug, Priority};
 use stele_storage::memory::MemoryStorage;
-use stele_types::{Compression, DeleteRule, Deletes, TimeUnit, ValueType};
+use stele_types::{Deletes, ValueType};
 
 /// Servers that the driver keeps running.
 const NODES: usize = 3;
@@ -177,21 +177,13 @@ impl Driver {
             front_end_data: Vec::new(),
         };
         let table = NewTable {
-            name: table_name(),
-            time_unit: TimeUnit::Micros,
-            granularity: 1,
-            delete_rule: DeleteRule::BySequence,
-            durability: None,
-            deletion_protection: false,
             families: vec![family("v"), family("c")],
             // Small tablets, more than two for each server, so that some are merged.
             initial_splits: (LETTERS[1..].iter())
                 .flat_map(|letter| [(*letter).to_owned(), format!("{letter}n")])
                 .map(Bytes::from)
                 .collect(),
-            compression: Compression::None,
-            automated_backups: None,
-            front_end_data: Vec::new(),
+            ..NewTable::new(table_name())
         };
         for _ in 0..ATTEMPTS_MAX {
             let table = table.clone();

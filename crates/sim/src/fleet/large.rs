@@ -10,7 +10,7 @@ use std::time::Duration;
 use stele_client::{ClusterStatus, NewFamily, NewTable, ServiceResult, TableAdmin};
 use stele_coord::EmbeddedCoord;
 use stele_storage::memory::MemoryStorage;
-use stele_types::{Compression, DeleteRule, Deletes, ErrorKind, ServerId, TableName, TimeUnit, ValueType};
+use stele_types::{Deletes, ErrorKind, ServerId, TableName, ValueType};
 
 /// Steps of a run: more than any cluster needs that fits into memory.
 const STEPS_MAX: u64 = 100_000_000_000;
@@ -68,17 +68,9 @@ impl LargeCluster {
             front_end_data: Vec::new(),
         };
         let table = NewTable {
-            name: table_of(number),
-            time_unit: TimeUnit::Micros,
-            granularity: 1,
-            delete_rule: DeleteRule::BySequence,
-            durability: None,
-            deletion_protection: false,
-            automated_backups: None,
             families: vec![family],
             initial_splits: (1..tablets).map(|row| Bytes::from(format!("{row:06}"))).collect(),
-            compression: Compression::None,
-            front_end_data: Vec::new(),
+            ..NewTable::new(table_of(number))
         };
         let mut last = String::new();
         for _ in 0..ATTEMPTS_MAX {

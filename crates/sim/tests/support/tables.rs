@@ -2,17 +2,11 @@
 
 use bytes::Bytes;
 use stele_client::{NewFamily, NewTable};
-use stele_types::{Compression, DeleteRule, TableName, TimeUnit, ValueType};
+use stele_types::{TableName, ValueType};
 
 /// A table of one family `f` that keeps everything, with a tablet more than there are splits.
 pub fn plain_table(name: TableName, splits: Vec<Bytes>) -> NewTable {
     NewTable {
-        name,
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
         families: vec![NewFamily {
             name: "f".to_owned(),
             gc_rule: None,
@@ -21,8 +15,6 @@ pub fn plain_table(name: TableName, splits: Vec<Bytes>) -> NewTable {
             front_end_data: Vec::new(),
         }],
         initial_splits: splits,
-        compression: Compression::None,
-        automated_backups: None,
-        front_end_data: Vec::new(),
+        ..NewTable::new(name)
     }
 }
