@@ -7,6 +7,7 @@
 //!   be missing afterwards.
 //! * `--failovers N`: kills a node with a full log in each of N rounds, and measures how long rows are not available.
 //! * `--moves N`: moves and splits tablets, and restarts all nodes under load; no client may see an error.
+//! * `--upgrade-from REVISION`: replaces nodes of an earlier version one after the other under load; no client may see an error.
 //! * `--hbase N`: moves and splits regions by HBase's client, which reads and writes, and then kills a node. No call may fail.
 //! * `--moments N`: archives the logs, and restores a table to three moments of each of N rounds of faults. Each row must be as it was.
 //! * `--snapshots N`: takes snapshots while tablets move under load. Each must have the rows of a moment between its beginning and end.
@@ -26,6 +27,7 @@ mod node;
 mod sizes;
 mod snapshots;
 mod suites;
+mod upgrade;
 
 use crate::hdfs::Hdfs;
 use crate::hosts::{self, Host, Network};
@@ -64,6 +66,9 @@ pub struct Arguments {
     /// Splits of tablets that follow the moves.
     #[arg(long, value_name = "SPLITS", default_value_t = 200)]
     splits: u32,
+    /// A revision of this repository. All nodes have its version at first, and each gets this one under load.
+    #[arg(long, value_name = "REVISION", group = "task")]
+    upgrade_from: Option<String>,
     /// Moves of regions by HBase's own client, which reads and writes meanwhile. Then a node is killed.
     #[arg(long, value_name = "MOVES", group = "task", value_parser = value_parser!(u32).range(1..))]
     hbase: Option<u32>,
@@ -100,7 +105,7 @@ pub struct Arguments {
 
 /// The storages of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Medium {
+pub enum Medium {
     /// An S3 server.
     S3,
     /// HDFS.
@@ -123,6 +128,8 @@ pub struct Cluster {
     hdfs: Option<Hdfs>,
     medium: Medium,
     nodes: Vec<Node>,
+    /// The program of nodes that start.
+    program: PathBuf,
     arguments: Vec<String>,
     started: usize,
 }
@@ -151,6 +158,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         failover::measure(&mut cluster, rounds, arguments.log_mib)?
     } else if let Some(moves) = arguments.moves {
         moves::run(&mut cluster, moves, arguments.splits)?
+    } else if arguments.upgrade_from.is_some() {
+        upgrade::run(&mut cluster)?
     } else if let Some(moves) = arguments.hbase {
         hbase::run(&mut cluster, moves)?
     } else if let Some(rounds) = arguments.moments {
@@ -187,6 +196,8 @@ fn build() -> Result<()> {
 impl Cluster {
     /// Starts etcd, the S3 server and this many nodes.
     fn start(arguments: &Arguments, nodes: usize) -> Result<Cluster> {
+        let revision = arguments.upgrade_from.as_deref();
+        let program = revision.map_or_else(|| Ok(server::stele()), upgrade::program)?;
         let scratch = Scratch::new(&format!("cluster-of-{nodes}"))?;
         let mut network = hosts::entered().then(Network::new).transpose()?;
         let mut host = || network.as_mut().map_or_else(|| Ok(Host::local()), Network::host);
@@ -206,6 +217,7 @@ impl Cluster {
             hdfs,
             medium: arguments.medium,
             nodes: Vec::new(),
+            program,
             arguments: arguments.arguments.clone(),
             started: 0,
         };
@@ -220,7 +232,7 @@ impl Cluster {
     }
 
     /// A cluster of which the first node serves all tablets, with further arguments of its nodes. For measurements.
-    pub fn of_one_owner(nodes: usize, arguments: &[&str]) -> Result<Cluster> {
+    pub fn of_one_owner(nodes: usize, medium: Medium, arguments: &[&str]) -> Result<Cluster> {
         let arguments = Arguments {
             nodes,
             kills: None,
@@ -228,6 +240,7 @@ impl Cluster {
             log_mib: 0,
             moves: None,
             splits: 0,
+            upgrade_from: None,
             hbase: None,
             moments: None,
             value_mib: None,
@@ -235,7 +248,7 @@ impl Cluster {
             sizes: Vec::new(),
             chaos: None,
             suite: suites::Suite::default(),
-            medium: Medium::S3,
+            medium,
             seed: None,
             planted_stale_reads: false,
             arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
@@ -253,6 +266,11 @@ impl Cluster {
     /// CPU seconds of all nodes so far.
     pub fn cpu_seconds(&self) -> Result<f64> {
         self.nodes.iter().map(|node| node.process.cpu_seconds()).sum()
+    }
+
+    /// The sum of a metric of all nodes now.
+    pub fn metric(&self, name: &str) -> Result<f64> {
+        self.nodes.iter().map(|node| node.metric(name)).sum()
     }
 
     /// Starts one more node, and waits until it serves.
@@ -282,7 +300,9 @@ impl Cluster {
         let mut arguments = vec!["--cluster".to_owned(), self.etcd.url("test")];
         arguments.extend(self.places());
         arguments.extend(self.arguments.iter().cloned());
-        self.nodes.push(Node::start(addresses, name, host, &arguments, &log)?);
+        let program = self.program.clone();
+        self.nodes
+            .push(Node::start(program, addresses, name, host, &arguments, &log)?);
         Ok(())
     }
 

@@ -103,7 +103,7 @@ impl Fault {
 }
 
 /// The place of the node that leads.
-fn leader(cluster: &Cluster) -> Result<usize> {
+pub fn leader(cluster: &Cluster) -> Result<usize> {
     let status = cluster.status()?;
     let leads = |node: &Node| status.server_of(node).is_ok_and(|server| server.leads);
     cluster.nodes.iter().position(leads).context("nobody leads")

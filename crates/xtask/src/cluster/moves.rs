@@ -10,7 +10,7 @@ const CLIENTS_LEAVE: Duration = Duration::from_secs(1);
 /// A node has no tablets any more by then.
 const DRAIN_WAIT: Duration = Duration::from_secs(60);
 /// The leader checks every minute; a round in which a tablet comes or goes does not count.
-const CHECK_WAIT: Duration = Duration::from_secs(240);
+pub const CHECK_WAIT: Duration = Duration::from_secs(240);
 /// Milliseconds for one request of a thousand: the bar.
 const SLOWEST: f64 = 500.0;
 
@@ -102,7 +102,12 @@ pub fn spread(cluster: &Cluster) -> Result<()> {
 
 /// Drains the oldest node, ends it and starts another one.
 pub fn restart_oldest(cluster: &mut Cluster, registers: &mut Registers) -> Result<String> {
-    let mut node = cluster.nodes.remove(0);
+    restart(cluster, registers, 0)
+}
+
+/// The same of the node at this place.
+pub fn restart(cluster: &mut Cluster, registers: &mut Registers, at: usize) -> Result<String> {
+    let mut node = cluster.nodes.remove(at);
     registers.use_only(&cluster.addresses())?;
     let number = cluster.status()?.server_of(&node)?.number.to_string();
     let any = cluster.nodes.first().context("another node")?;
@@ -126,7 +131,8 @@ pub fn restart_oldest(cluster: &mut Cluster, registers: &mut Registers) -> Resul
     Ok(node.name)
 }
 
-fn show(name: &str, window: &Window) {
+/// Prints the observations of a window.
+pub fn show(name: &str, window: &Window) {
     println!(
         "{name}: {} requests, p99.9 {:.0} ms, longest {:.0} ms, longest pause of a row {:.0} ms, errors: [{}]",
         window.requests, window.p999_ms, window.max_ms, window.pause_max_ms, window.errors

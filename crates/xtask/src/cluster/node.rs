@@ -4,7 +4,7 @@ use crate::hosts::Host;
 use crate::server::{self, Process, http_get, metric_of};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,8 @@ const STATUS_WAIT: Duration = Duration::from_secs(10);
 /// One node.
 pub struct Node {
     pub name: String,
+    /// The version that it runs.
+    pub program: PathBuf,
     pub host: Host,
     pub process: Process,
     pub bigtable: String,
@@ -45,6 +47,7 @@ impl Node {
     /// Starts a node with these arguments besides its ports, and waits until it serves. The addresses are those of Bigtable's
     /// API, HBase's protocol, HTTP and other nodes.
     pub fn start(
+        program: PathBuf,
         [bigtable, hbase, http, peer]: [String; 4],
         name: String,
         host: Host,
@@ -53,7 +56,7 @@ impl Node {
     ) -> Result<Node> {
         let file = File::create(log).with_context(|| format!("making {}", log.display()))?;
         let mut command = host
-            .program(server::stele())
+            .program(&program)
             .args(["start", "--peer", &peer, "--bigtable", &bigtable])
             .args(["--hbase", &hbase, "--http", &http]);
         if !arguments.iter().any(|argument| argument == "--memory") {
@@ -73,6 +76,7 @@ impl Node {
             .context("starting a node")?;
         let mut node = Node {
             name,
+            program,
             host,
             process: Process::new(child),
             bigtable,

@@ -30,7 +30,7 @@ pub fn run(cluster: &mut Cluster, snapshots: u32) -> Result<bool> {
 }
 
 /// Takes one while all tablets move, and compares a clone of it.
-fn one(cluster: &Cluster, registers: &mut Registers, number: u32) -> Result<bool> {
+pub fn one(cluster: &Cluster, registers: &mut Registers, number: u32) -> Result<bool> {
     let node = cluster.nodes.first().context("no node")?;
     let name = format!("s{number}");
     let (from, took, to) = thread::scope(|scope| {

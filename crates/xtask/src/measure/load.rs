@@ -127,6 +127,7 @@ impl Load {
             .apart
             .map(|(beside, connections)| Neighbours::start(beside, connections, party));
         let neighbours = neighbours.transpose()?;
+        let groups_before = party.log_groups()?;
         let (server_before, client_before) = (party.cpu_seconds()?, client.cpu_seconds()?);
         let mut input = client.child().stdin.take().context("no standard input")?;
         writeln!(input, "go")?;
@@ -149,6 +150,9 @@ impl Load {
         fields.insert("client_cpus".into(), json!(own / seconds));
         fields.insert("per_server_cpu_second".into(), json!(operations / server));
         fields.insert("settled".into(), json!(settled));
+        if let Some((before, now)) = groups_before.zip(party.log_groups()?) {
+            fields.insert("log_groups".into(), json!(now - before));
+        }
         if let Some(rounds) = rounds {
             fields.insert("neighbours".into(), rounds);
         }

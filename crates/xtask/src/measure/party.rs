@@ -4,7 +4,7 @@ use super::load::{LARGE_BYTES, LARGE_ROWS};
 use super::secured::{self, Secured};
 use super::{Arguments, Beside};
 use crate::bench;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Medium};
 use crate::hosts::Host;
 use crate::launch;
 use crate::server::{self, Process, Scratch, free_address};
@@ -27,6 +27,10 @@ pub enum Kind {
     /// A cluster of three nodes, of which one serves all tablets: called directly, and through another node. CPU seconds are
     /// those of all nodes.
     SteleCluster,
+    /// The node of such a cluster that serves all tablets, with data and commit logs in HDFS.
+    SteleClusterHdfs,
+    /// The same with data on the S3 server and commit logs in HDFS.
+    SteleClusterHdfsLogs,
     /// The first build of Stele under TLS.
     SteleTls,
     /// The first build of Stele with access rules: each call shows a token.
@@ -52,6 +56,8 @@ impl Kind {
             Kind::Stele => "stele",
             Kind::SteleS3 => "stele-s3",
             Kind::SteleCluster => "stele-cluster",
+            Kind::SteleClusterHdfs => "stele-cluster-hdfs",
+            Kind::SteleClusterHdfsLogs => "stele-cluster-hdfs-logs",
             Kind::SteleTls => "stele-tls",
             Kind::SteleRights => "stele-rights",
             Kind::SteleTraces => "stele-traces",
@@ -69,7 +75,17 @@ impl Kind {
 
     /// Whether it is a build of Stele.
     pub fn is_built(self) -> bool {
-        matches!(self, Kind::Stele | Kind::SteleS3 | Kind::SteleTraces) || self.is_secured()
+        self.medium().is_some() || matches!(self, Kind::Stele | Kind::SteleS3 | Kind::SteleTraces) || self.is_secured()
+    }
+
+    /// Where the nodes have their files, if it is a cluster.
+    fn medium(self) -> Option<Medium> {
+        match self {
+            Kind::SteleCluster => Some(Medium::S3),
+            Kind::SteleClusterHdfs => Some(Medium::Hdfs),
+            Kind::SteleClusterHdfsLogs => Some(Medium::S3WithHdfsLogs),
+            _ => None,
+        }
     }
 
     fn echo_form(self) -> Option<&'static str> {
@@ -128,11 +144,15 @@ pub fn build_others(kinds: &[Kind]) -> Result<()> {
     if kinds.iter().any(|kind| kind.echo_form().is_some()) {
         bench::build_example("bigtable_echo")?;
     }
-    if kinds.contains(&Kind::SteleCluster) {
+    let media: Vec<Medium> = kinds.iter().filter_map(|kind| kind.medium()).collect();
+    if !media.is_empty() {
         tools::debian::etcd()?;
     }
-    if kinds.contains(&Kind::SteleCluster) || kinds.contains(&Kind::SteleS3) {
+    if !media.is_empty() || kinds.contains(&Kind::SteleS3) {
         tools::versitygw()?;
+    }
+    if media.iter().any(|medium| *medium != Medium::S3) {
+        tools::hadoop_jars()?;
     }
     if kinds.contains(&Kind::Emulator) {
         tools::go_program("emulator")?;
@@ -176,7 +196,7 @@ impl Party {
             }
             _ if kind == Kind::SteleS3 => Party::on_s3(builds, scratch)?,
             _ if kind == Kind::SteleTraces => Party::traced(builds, scratch)?,
-            _ if kind == Kind::SteleCluster => return Party::cluster(),
+            _ if kind.medium().is_some() => return Party::cluster(kind),
             Some(form) => {
                 let program = bench::example("bigtable_echo");
                 let large = LARGE_BYTES.to_string();
@@ -205,15 +225,22 @@ impl Party {
         Ok(party)
     }
 
-    fn cluster() -> Result<Vec<Party>> {
-        let cluster = Rc::new(Cluster::of_one_owner(3, &["--durability", "flush", "--log", "warn"])?);
-        let parties = ["direct", "hop"].into_iter().zip(cluster.addresses());
+    fn cluster(kind: Kind) -> Result<Vec<Party>> {
+        let medium = kind.medium().context("a cluster")?;
+        let arguments = ["--durability", "flush", "--log", "warn"];
+        let cluster = Rc::new(Cluster::of_one_owner(3, medium, &arguments)?);
+        let ways: &[&str] = if medium == Medium::S3 {
+            &["-direct", "-hop"]
+        } else {
+            &[""]
+        };
+        let parties = ways.iter().zip(cluster.addresses());
         let parties = parties.map(|(way, address)| Party {
-            name: format!("{}-{way}", Kind::SteleCluster.name()),
+            name: format!("{}{way}", kind.name()),
             address: address.to_owned(),
             processes: Processes::Nodes(cluster.clone()),
             // One of them fills the tables for both.
-            stores: way == "direct",
+            stores: *way != "-hop",
             credentials: Vec::new(),
             _collector: None,
             _store: None,
@@ -314,6 +341,15 @@ impl Party {
             Processes::Nodes(cluster) => cluster.cpu_seconds(),
         };
         seconds.with_context(|| format!("{} is gone", self.name))
+    }
+
+    /// Groups of writes in the commit logs of all nodes so far: each is a put of an object, or a sync of a file in HDFS. None of a
+    /// single server.
+    pub fn log_groups(&self) -> Result<Option<f64>> {
+        match &self.processes {
+            Processes::One(_) => Ok(None),
+            Processes::Nodes(cluster) => cluster.metric("stele_commitlog_groups_total").map(Some),
+        }
     }
 }
 
