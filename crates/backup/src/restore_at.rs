@@ -11,12 +11,13 @@
 //!
 //! Interrupted, it begins again with the tables that are not enabled.
 //!
-//! Modules: [`backed_up`]: a table as its backup has it. [`cluster`]: the logs of the servers of a cluster. [`writing`]: records on their way into tables. [`refusals`]: moments that cannot
-//! be restored.
+//! Modules: [`backed_up`]: a table as its backup has it. [`cluster`]: the logs of the servers of a cluster. [`suspects`]: changes of unknown tables in them.
+//! [`writing`]: records on their way into tables. [`refusals`]: moments that cannot be restored.
 
 mod backed_up;
 pub(crate) mod cluster;
 mod refusals;
+pub(crate) mod suspects;
 mod writing;
 
 use crate::archive::changes_of::ChangesOf;
@@ -37,6 +38,7 @@ use refusals::{out_of_reach, ownerless, unknown};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_types::{FamilyId, LocalityGroup, TableName, TableSchema};
+use suspects::{Found, Suspects};
 
 /// A moment, and the archive of the log.
 pub struct Moment<'a> {
@@ -63,17 +65,6 @@ struct Followed {
     history: History,
     /// Where the backup ends.
     cuts: Cuts,
-}
-
-/// Writes of tablets whose table is not known, in the logs of a cluster.
-struct Suspects {
-    orphans: Orphans,
-    /// The parts with changes of tables, and the first that was read.
-    range: Range,
-    first: u64,
-    /// When the backup was begun, and when it was complete.
-    begun: i64,
-    completed: i64,
 }
 
 /// The times in which moments can be restored with complete backups of a destination: from one to another, exclusive.
@@ -208,17 +199,25 @@ pub(crate) async fn plan(
             break;
         }
     }
+    let suspects = Suspects {
+        orphans,
+        range,
+        first,
+        begun: entry.begun_micros,
+        completed: entry.completed_micros,
+    };
+    let mut barred = Found::new();
     let logs = match moment.archive {
         AnyArchive::Single(archive) => vec![LogOf {
             archive: archive.clone(),
-            range: range.clone(),
+            range: suspects.range.clone(),
             first,
             from: i64::MIN,
         }],
         AnyArchive::Cluster(cluster, _) => {
             let logs = cluster::logs(cluster, &lives, (&entry, moment.at), work).await?;
             let histories = tables.values_mut().map(|followed| &mut followed.history).collect();
-            cluster::bar(&logs, histories, moment.at, work).await?;
+            barred = cluster::bar(&logs, (histories, &suspects), moment.at, work).await?;
             logs
         }
     };
@@ -226,21 +225,18 @@ pub(crate) async fn plan(
         .into_iter()
         .partition(|(_, followed)| followed.history.end().is_none());
     check_ended(ended.values(), table.is_none(), entry.completed_micros)?;
-    let within = (entry.begun_micros, moment.at);
     let suspects = match moment.archive {
         AnyArchive::Single(archive) => {
-            if let Some(orphan) = orphans.find((archive, memory), (&range, first), within, work).await? {
-                return Err(ownerless(orphan, entry.completed_micros));
+            let (within, range) = ((suspects.begun, moment.at), (&suspects.range, first));
+            if let Some(orphan) = suspects.orphans.find((archive, memory), range, within, work).await? {
+                return Err(ownerless(orphan, suspects.completed));
             }
             None
         }
-        AnyArchive::Cluster(..) => Some(Suspects {
-            orphans,
-            range,
-            first,
-            begun: entry.begun_micros,
-            completed: entry.completed_micros,
-        }),
+        AnyArchive::Cluster(..) => {
+            suspects.judge(barred, (tables_of, memory), work).await?;
+            Some(suspects)
+        }
     };
     Ok(Plan {
         record,

@@ -3,6 +3,7 @@
 use crate::checking::strangers;
 use crate::election;
 use crate::leader::{Leader, TermEnd};
+use crate::members;
 use crate::messages::Request;
 use crate::records::NUMBERS;
 use async_trait::async_trait;
@@ -108,7 +109,9 @@ impl sweep::Leader for Leader {
     async fn knowledge(&self) -> sweep::Result<Knowledge> {
         let next = next_epoch(&*self.coord, NUMBERS).await;
         let next = next.map_err(|_| unknown("the coordinator does not answer"))?;
-        let members = self.local.members.view();
+        // Of the coordinator: the view that follows it may not have a server yet that was announced before this number.
+        let members = members::list(&*self.coord).await;
+        let members = members.map_err(|_| unknown("the coordinator does not answer"))?;
         let mut servers: BTreeMap<ServerId, FilesInUse> = BTreeMap::new();
         // Concurrently: servers that have ended do not answer, and there may be many while their logs are archived.
         let asked = members.logs.iter().map(|(server, log)| async move {

@@ -54,14 +54,7 @@ pub(crate) async fn answer<K: Send>(
             tablets.prepare_truncation(schema, old, empty).await?;
             number(tablets, first)
         }
-        TabletCall::FlushUnder { tablet, epoch } => {
-            let served = tablets.served(tablet)?;
-            if served.tablet.epoch() != epoch {
-                let message = format!("tablet {tablet} is not served under epoch {epoch} here");
-                return Err(ServiceError::new(ErrorKind::Unavailable, message));
-            }
-            done(tablets.flush(tablet).await)
-        }
+        TabletCall::FlushUnder { tablet, epoch } => done(tablets.flush_for_snapshot(tablet, epoch).await),
         TabletCall::Clone {
             schema,
             snapshot,

@@ -9,14 +9,16 @@
 //!   was made is used only if there is no file of another number afterwards. So several servers may make and rotate keys of a root that they
 //!   share.
 
+mod first;
 mod found;
 mod rotation;
 
 use crate::cipher::{ContentKey, RandomBytes};
 use crate::error::EncryptionError;
-use crate::record::{DIRECTORY, KeyName, KeyRecord, is_plain};
+use crate::record::{DIRECTORY, KeyName, KeyRecord};
 use crate::service::{DataKey, KEY_BYTES, KeyError, KeyService, Wrapped};
 use bytes::Bytes;
+use first::make_first;
 use found::{AllKeys, Found, list_and_read, list_twice, read_all};
 use parking_lot::RwLock;
 use rotation::Opened;
@@ -260,16 +262,6 @@ impl KeyRing {
         }
         Err(EncryptionError::Missing { path: name.prefix() })
     }
-}
-
-/// Makes the key of the root, unless another server is faster.
-async fn make_first(below: &dyn Storage, service: &dyn KeyService, random: &dyn RandomBytes) -> Result<()> {
-    let listed = below.list("").await?;
-    let is_fresh = listed.iter().all(|file| is_plain(&file.path));
-    let mut root = [0; 16];
-    fill(random, &mut root, KeyName::Root)?;
-    make(below, service, random, KeyName::Root, (root, is_fresh)).await?;
-    Ok(())
 }
 
 /// Makes a key and its first file. `None` if the key exists.

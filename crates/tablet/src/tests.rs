@@ -1,6 +1,7 @@
 //! Tablets without a server: cases that the simulation has found, in small, and golden files.
 #![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
 
+mod commits;
 mod compaction;
 mod concurrent;
 mod damage;

@@ -34,7 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_catalog::Catalog;
-use stele_client::{ServiceResult, SnapshotTablet};
+use stele_client::{ServiceError, ServiceResult, SnapshotTablet, TabletControl};
 use stele_commitlog::{LogMetrics, ReplayReport};
 use stele_env::metrics::Metrics;
 use stele_env::{Env, PlantedBug};
@@ -43,7 +43,7 @@ use stele_memory::Pool;
 use stele_sstable::Cache;
 use stele_storage::{Storage, StorageError};
 use stele_tablet::{FileRegistry, MemoryAccount, Ownership, TabletContext, TabletError, TabletMetrics, TokenMemory};
-use stele_types::{Durability, Epoch, RowRange, RowWrites, ServerId, SnapshotId, TableSchema, TabletId};
+use stele_types::{Durability, Epoch, ErrorKind, RowRange, RowWrites, ServerId, SnapshotId, TableSchema, TabletId};
 use tokio::sync::Notify;
 
 /// Tablets flushed concurrently when the server stops. A small flush waits for storage most of the time; a large one
@@ -367,6 +367,24 @@ impl TabletServer {
     /// Whether a prepared replacement keeps writers out of a tablet: it must not be opened here until that has ended.
     pub fn is_being_replaced(&self, tablet: TabletId) -> bool {
         self.replacements.replaces(tablet)
+    }
+
+    /// Flushes a tablet that is served under this epoch. Then its manifest also has each bulk load and each drop of rows of which the log
+    /// has the barrier: a snapshot lacks none that is older than itself.
+    pub async fn flush_for_snapshot(&self, tablet: TabletId, epoch: Epoch) -> ServiceResult<()> {
+        let served = self.served(tablet)?;
+        if served.tablet.epoch() != epoch {
+            let message = format!("tablet {tablet} is not served under epoch {epoch} here");
+            return Err(ServiceError::new(ErrorKind::Unavailable, message));
+        }
+        assert_eq!(
+            served.tablet.id(),
+            tablet,
+            "a snapshot has the rows of the tablet that was asked for"
+        );
+        self.flush(tablet).await?;
+        drop(served.barring.lock().await);
+        Ok(())
     }
 
     /// Makes tablets over the files of a snapshot, and serves them. Nothing refers to them yet. After an error none is left.

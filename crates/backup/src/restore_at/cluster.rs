@@ -3,6 +3,7 @@
 //! The archive of the tables names the servers. Each that may have written in between must have archived its log from then on, and either beyond the
 //! moment or to the end of its life. Anything else is a refusal: nobody knows which writes are missing.
 
+use super::suspects::{Found, Suspects};
 use crate::archive::format::Life;
 use crate::archive::history::History;
 use crate::archive::merged::LogOf;
@@ -64,19 +65,28 @@ async fn log(cluster: &ClusterArchive, life: &Life, (begun, at): (i64, i64)) -> 
     })
 }
 
-/// Tells tables of the barriers in the logs.
-pub(super) async fn bar(logs: &[LogOf], mut tables: Vec<&mut History>, at: i64, work: &Arc<Work>) -> Result<()> {
+/// Tells tables of the barriers in the logs up to a moment. Those of tablets whose table is not known.
+pub(crate) async fn bar(
+    logs: &[LogOf],
+    (mut tables, suspects): (Vec<&mut History>, &Suspects),
+    at: i64,
+    work: &Arc<Work>,
+) -> Result<Found> {
+    let mut found = Found::new();
     for log in logs {
         for number in log.first..=log.range.last {
             work.check()?;
             let part = log.archive.part(number).await?;
             tables.iter_mut().for_each(|history| history.bar(&part));
+            for barrier in part.barriers.iter().filter(|barrier| barrier.at_micros <= at) {
+                suspects.note(barrier.tablet, barrier.at_micros, &mut found)?;
+            }
             if part.to_micros > at {
                 break;
             }
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 /// The moment up to which the newest range of a cluster can be restored: that of the server whose archive is furthest behind.

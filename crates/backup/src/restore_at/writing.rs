@@ -1,11 +1,10 @@
 //! Writes archived records into restored tables.
 
-use super::refusals::ownerless;
+use super::suspects::Found;
 use super::{Followed, Moment, Plan};
 use crate::archive::format::part_path;
 use crate::archive::memory::RestoreMemory;
 use crate::archive::merged::{Merged, Records};
-use crate::archive::orphans::Orphan;
 use crate::archive::store::damaged;
 use crate::error::{BackupError, Result};
 use crate::restore_at::backed_up::Cuts;
@@ -24,8 +23,6 @@ use stele_types::{Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowWri
 const WRITTEN_BYTES: usize = 1 << 20;
 /// Mutations that are written together.
 const WRITTEN_MUTATIONS: usize = 10_000;
-/// Tablets of other tables than those of the backup that are remembered during a restore: some 50 MB of memory at most.
-const SUSPECTS_MAX: usize = 1 << 20;
 /// Tries of a write while a tablet is split or moves, or the server is busy, and the time between two.
 const TRIES_MAX: usize = 1_200;
 const TRIED_EVERY: Duration = Duration::from_millis(50);
@@ -63,51 +60,24 @@ impl Plan {
             bytes: 0,
             mutations: 0,
         };
-        let mut found = BTreeMap::new();
+        let mut found = Found::new();
         let memory = RestoreMemory::new(root.server().pool());
         let mut merged = Merged::new(&self.logs, moment.at, (work, &memory));
         while let Some(Records { micros, part, records }) = merged.next().await? {
             for record in records {
                 match of_tablet.get(&record.tablet) {
                     Some(index) => writing.record(*index, &record, part).await?,
-                    None => self.suspect(record.tablet.0, micros, &mut found)?,
+                    None => {
+                        if let Some(suspects) = &self.suspects {
+                            suspects.note(record.tablet.0, micros, &mut found)?;
+                        }
+                    }
                 }
             }
         }
         writing.write().await?;
-        self.judge(found, (root, moment), work).await
-    }
-
-    /// Notes a write of a tablet whose table is not known.
-    fn suspect(&self, tablet: u64, micros: i64, found: &mut BTreeMap<u64, i64>) -> Result<()> {
-        let Some(suspects) = &self.suspects else { return Ok(()) };
-        if micros < suspects.begun || suspects.orphans.knows(tablet) {
-            return Ok(());
-        }
-        found.entry(tablet).or_insert(micros);
-        match found.len() > SUSPECTS_MAX {
-            true => Err(BackupError::TooMuch(format!(
-                "the log has writes of more than {SUSPECTS_MAX} tablets of tables that the backup does not have"
-            ))),
-            false => Ok(()),
-        }
-    }
-
-    /// Fails if a write is perhaps one of these tables.
-    async fn judge(
-        &self,
-        found: BTreeMap<u64, i64>,
-        (root, moment): (&DataRoot, &Moment<'_>),
-        work: &Arc<Work>,
-    ) -> Result<()> {
-        let Some(suspects) = self.suspects.as_ref().filter(|_| !found.is_empty()) else {
-            return Ok(());
-        };
-        let found = found.into_iter().map(|(tablet, micros)| Orphan { micros, tablet });
-        let memory = RestoreMemory::new(root.server().pool());
-        let (archive, range) = ((moment.archive.tables(), &memory), (&suspects.range, suspects.first));
-        match suspects.orphans.resolve(found.collect(), archive, range, work).await? {
-            Some(orphan) => Err(ownerless(orphan, suspects.completed)),
+        match &self.suspects {
+            Some(suspects) => suspects.judge(found, (moment.archive.tables(), &memory), work).await,
             None => Ok(()),
         }
     }

@@ -1,8 +1,8 @@
 //! Archived logs of several servers, read as one, and the archive of the tables.
 
-use crate::archive::format::{Part, TableChange};
+use crate::archive::format::{Barrier, Part, TableChange};
 use crate::archive::memory::RestoreMemory;
-use crate::archive::merged::Merged;
+use crate::archive::merged::{LogOf, Merged};
 use crate::archive::orphans::{Orphan, Orphans};
 use crate::archive::prune::prune;
 use crate::archive::{AnyArchive, ArchiveMetrics, ClusterArchive, Life, Rest, archive_rest};
@@ -10,6 +10,7 @@ use crate::destination::Destination;
 use crate::error::Result;
 use crate::format::Entry;
 use crate::restore_at::cluster;
+use crate::restore_at::suspects::Suspects;
 use crate::work::Work;
 use crate::{PlaceToOpen, Places};
 use async_trait::async_trait;
@@ -392,4 +393,57 @@ async fn tables_that_no_backup_has_are_known_after_old_parts_are_gone() {
             assert_eq!(found.await.unwrap(), expected, "{begun}");
         }
     }
+}
+
+/// A tablet was made, its rows were dropped, and it was replaced, all between two parts of the tables.
+#[tokio::test]
+async fn a_barrier_of_a_tablet_that_no_part_of_the_tables_names_refuses_a_restore() {
+    let archive = archive();
+    parts_of_tables(&archive, 5).await;
+    let tables = archive.tables().open(false).await.unwrap();
+    let server = archive.server(3).open(true).await.unwrap();
+    let barrier = |tablet, at| Barrier {
+        tablet,
+        at_micros: TIME + at,
+        cause: 1,
+    };
+    let part = Part {
+        number: 1,
+        range_first: 1,
+        range_from: TIME + 10,
+        from_micros: TIME + 10,
+        to_micros: TIME + 60,
+        barriers: vec![
+            barrier(1, 30),
+            barrier(4, 19),
+            barrier(3, 40),
+            barrier(3, 35),
+            barrier(5, 51),
+        ],
+        ..Part::default()
+    };
+    assert!(server.put_part(&part).await.unwrap().is_none());
+    let ranges = |archive: crate::archive::Archive| async move { archive.ranges().await.unwrap().remove(0) };
+    let logs = [LogOf {
+        range: ranges(server.clone()).await,
+        archive: server,
+        first: 1,
+        from: i64::MIN,
+    }];
+    let (mut orphans, work) = (Orphans::default(), Work::new(env(), None, 1));
+    orphans.know_of(&tables.part(1).await.unwrap().changes);
+    let suspects = Suspects {
+        orphans,
+        range: ranges(tables.clone()).await,
+        first: 1,
+        begun: TIME + 20,
+        completed: TIME + 25,
+    };
+    let found = cluster::bar(&logs, (Vec::new(), &suspects), TIME + 50, &work);
+    let found = found.await.unwrap();
+    assert_eq!(found, [(3, TIME + 35)].into());
+    let pool = Pool::with_limits(|_| 1 << 20);
+    let memory = RestoreMemory::new(&pool);
+    let refused = suspects.judge(found, (&tables, &memory), &work).await.unwrap_err();
+    assert!(refused.to_string().contains("tablet 3"), "{refused}");
 }

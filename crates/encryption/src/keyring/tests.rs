@@ -314,6 +314,29 @@ async fn no_key_is_made_in_the_place_of_a_lost_one() {
     }
 }
 
+/// Of a copy without the directory of the keys. Servers that have the former key in memory write on.
+#[tokio::test]
+async fn no_first_key_is_made_for_a_root_with_files_of_a_lost_one() {
+    let below: Arc<dyn Storage> = MemoryStorage::new();
+    // Encryption began when files were there.
+    for path in ["log/0/0.log", "sst/0.sst", "FORMAT", "short"] {
+        below.put_if_absent(path, Bytes::from_static(b"plain")).await.unwrap();
+    }
+    let storage = encrypted(below.clone(), open(below.clone(), "a").await.unwrap());
+    write(&storage, "sst/1.sst", Some(7)).await;
+    for path in paths(&*below).await {
+        if path.starts_with(crate::DIRECTORY) {
+            below.delete(&path).await.unwrap();
+        }
+    }
+    let before = files(&*below).await;
+    let refused = open(below.clone(), "a").await.err().unwrap();
+    assert!(matches!(refused, EncryptionError::Needed { .. }), "{refused}");
+    assert_eq!(files(&*below).await, before);
+    below.delete("sst/1.sst").await.unwrap();
+    assert!(!open(below, "a").await.unwrap().is_fresh());
+}
+
 #[tokio::test]
 async fn a_damaged_key_of_a_table_costs_only_that_table() {
     let below: Arc<dyn Storage> = MemoryStorage::new();

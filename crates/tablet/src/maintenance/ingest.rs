@@ -107,13 +107,13 @@ impl Tablet {
     pub async fn write_runs<'t, E: From<TabletError>>(
         &'t self,
         loading: Loading<'t>,
-        mut sources: Vec<NewCells<E>>,
+        sources: Vec<NewCells<E>>,
     ) -> std::result::Result<NewRuns<'t>, E> {
         assert!(std::ptr::eq(loading.tablet, self), "a load has its turn at the tablet");
         self.check_runs()?;
         let job = self.context.files.begin_job();
         self.settle().await?;
-        sources.retain(|source| !self.is_loaded(source.token.as_ref()));
+        let sources = self.not_loaded(sources)?;
         let tokens = sources.iter().filter_map(|source| source.token.clone()).collect();
         let schema = self.schema();
         // One for the tombstones, above those of all sources.
@@ -208,9 +208,17 @@ impl Tablet {
         Ok(())
     }
 
-    /// Whether the cells of a source with this token were added.
-    fn is_loaded(&self, token: Option<&RequestToken>) -> bool {
-        token.is_some_and(|token| self.tokens().seen(token, LOADED, self.wall_micros()) != Seen::New)
+    /// The sources whose tokens are not known yet.
+    fn not_loaded<E>(&self, mut sources: Vec<NewCells<E>>) -> Result<Vec<NewCells<E>>> {
+        let now = self.wall_micros();
+        let seen = |token: &RequestToken| self.tokens().seen(token, LOADED, now);
+        let mut tokens = sources.iter().filter_map(|source| source.token.as_ref());
+        if tokens.any(|token| matches!(seen(token), Seen::TooOld | Seen::TooEarly)) {
+            let detail = "the time of a load's token is too long ago, or in the future".to_owned();
+            return Err(TabletError::NotAddable { detail });
+        }
+        sources.retain(|source| source.token.as_ref().is_none_or(|token| seen(token) == Seen::New));
+        Ok(sources)
     }
 
     fn check_runs(&self) -> Result<()> {

@@ -213,6 +213,8 @@ impl Tablet {
 
     /// Fails when another owner has claimed the tablet, as far as storage shows now.
     pub async fn check_claim(&self) -> Result<()> {
+        // Else a version of one's own, whose commit failed after it took effect, would count as another owner's.
+        self.settle().await?;
         let committer = self.committer.lock().await;
         let checked = committer.log.check_claim().await;
         checked.map_err(|error| self.not_committed(error))

@@ -280,6 +280,26 @@ async fn a_source_with_a_known_token_is_left_out() {
     assert_eq!(read(&again).await, "6=more 5=later");
 }
 
+/// Its cells may have been loaded, or not: neither may be claimed.
+#[tokio::test]
+async fn a_source_whose_token_is_too_old_or_of_the_future_is_refused() {
+    let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+    let now = tablet.wall_micros();
+    for start_micros in [now - 365 * 86_400_000_000, now + 3_600_000_000] {
+        let token = RequestToken::Dated {
+            token: Bytes::from_static(b"t"),
+            start_micros,
+        };
+        let dated = NewCells {
+            token: Some(token),
+            ..source(1, row(vec![put(5, "a")]), None)
+        };
+        let refused = load(&tablet, vec![dated]).await.unwrap_err();
+        assert!(matches!(refused, TabletError::NotAddable { .. }), "{refused}");
+    }
+    assert_eq!(read(&tablet).await, "");
+}
+
 /// The process ends when the files are written, and when they are in the manifest.
 #[tokio::test]
 async fn a_crash_leaves_all_of_a_load_or_none() {

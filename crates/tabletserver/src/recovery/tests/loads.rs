@@ -2,7 +2,7 @@
 
 use super::*;
 use stele_client::{LoadSource, Loaded, ServiceError, ServiceResult, SortedCells, TabletControl, TabletService};
-use stele_types::{ErrorKind, RequestToken, RowMutation, SnapshotId};
+use stele_types::{Epoch, ErrorKind, RequestToken, RowMutation, SnapshotId};
 
 const HALVES: (TabletId, TabletId) = (TabletId(11), TabletId(12));
 
@@ -214,7 +214,8 @@ async fn writes_go_on_during_loads() {
     assert_eq!(value(&server, TABLETS[0], "b").unwrap(), "v");
 }
 
-/// A snapshot in between would be younger than the barrier, and lack the change: a restore from it would, too.
+/// A snapshot in between would be younger than the barrier, and lack the change: a restore would take it for one that has it. In a
+/// cluster another process reads the manifest, after the flush.
 #[tokio::test]
 async fn no_snapshot_lists_files_between_a_barrier_and_the_change_behind_it() {
     for drops in [false, true] {
@@ -224,6 +225,7 @@ async fn no_snapshot_lists_files_between_a_barrier_and_the_change_behind_it() {
         let served = server.served(TABLETS[0]).unwrap();
         let barring = served.barring.lock().await;
         let snapshot = server.take_snapshot(SnapshotId(5), vec![TABLETS[0]], true);
+        let flush = server.flush_for_snapshot(TABLETS[0], served.tablet.epoch());
         let change = async {
             match drops {
                 true => server.drop_rows(TABLETS[0], RowRange::all()).await,
@@ -233,9 +235,11 @@ async fn no_snapshot_lists_files_between_a_barrier_and_the_change_behind_it() {
                 }
             }
         };
-        let mut both = Box::pin(async { tokio::join!(snapshot, change) });
+        let (mut snapshot, mut flush, mut change) = (Box::pin(snapshot), Box::pin(flush), Box::pin(change));
         for _ in 0..1_000 {
-            assert!(futures::poll!(&mut both).is_pending());
+            assert!(futures::poll!(&mut snapshot).is_pending());
+            assert!(futures::poll!(&mut flush).is_pending());
+            assert!(futures::poll!(&mut change).is_pending());
             tokio::task::yield_now().await;
         }
         let parts = server.parts.context.storage.list("snapshots/").await.unwrap();
@@ -243,7 +247,11 @@ async fn no_snapshot_lists_files_between_a_barrier_and_the_change_behind_it() {
         assert!(value(&server, TABLETS[0], "a").is_some(), "nothing is dropped");
         assert_eq!(value(&server, TABLETS[0], "b"), None, "nothing is loaded");
         drop(barring);
-        let (snapshot, changed) = both.await;
+        let (snapshot, flushed, changed) = tokio::join!(snapshot, flush, change);
         assert_eq!((snapshot.unwrap().parts, changed), (1, Ok(())));
+        assert_eq!(flushed, Ok(()));
+        let other = Epoch(served.tablet.epoch().0 + 1);
+        let refused = server.flush_for_snapshot(TABLETS[0], other).await.unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::Unavailable);
     }
 }
