@@ -189,6 +189,6 @@ pub(crate) fn sort(schema: &TableSchema, cells: &mut [Cell], raw: bool) {
 }
 
 /// Whether the families' numbers are in the order of their names.
-fn families_in_order(schema: &TableSchema) -> bool {
+pub(crate) fn families_in_order(schema: &TableSchema) -> bool {
     schema.families.values().map(|family| &family.name).is_sorted()
 }

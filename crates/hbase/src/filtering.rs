@@ -1,15 +1,17 @@
 //! Applies HBase's filters to rows of the data model.
 
-use crate::cells::{cell_type, family_name};
+use crate::cells::{cell_type, families_in_order, family_name};
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
-use crate::filters::{FilterCell, FilterError, RowBounds, ScanFilter, ScanShape};
+use crate::filters::{FilterCell, FilterError, Needs, RowBounds, ScanFilter, ScanShape};
 use crate::selection::FamilySearch;
 use crate::times;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use stele_env::Env;
+use stele_filter::Filter as Narrowed;
 use stele_memory::{Consumer, Reservation};
 use stele_types::{Cell, CellKind, FamilyId, RowRange, TableSchema};
 use stele_wire::messages::Filter;
@@ -170,9 +172,22 @@ impl RowFilter {
         self.filter.next_row()
     }
 
-    /// Whether the answer depends on values.
-    pub fn needs_values(&self) -> bool {
-        self.filter.needs().values
+    /// Filters of the data model that leave out parts of rows on which no answer depends. `of_cells` says whether all cells that they let pass
+    /// reach this filter; else the first one of a row may not.
+    pub fn narrowed(&self, schema: &TableSchema, of_cells: bool) -> Vec<Narrowed> {
+        let needs = self.filter.needs();
+        let mut narrowed = Vec::new();
+        if of_cells {
+            narrowed.extend(columns(schema, &needs));
+            // Rows are read in the order of the families' numbers, and HBase's is that of their names.
+            if needs.first_cell && families_in_order(schema) {
+                narrowed.push(Narrowed::CellsPerRow(1));
+            }
+        }
+        if !needs.values {
+            narrowed.push(Narrowed::StripValue);
+        }
+        narrowed
     }
 
     /// The rows of a range that can pass.
@@ -188,6 +203,25 @@ impl RowFilter {
     pub fn may_pass(&self, range: &RowRange) -> bool {
         self.rows_within(range).iter().any(|rows| !rows.is_empty())
     }
+}
+
+/// The columns that a filter needs, if they are within one family.
+fn columns(schema: &TableSchema, needs: &Needs) -> Option<Narrowed> {
+    let mut families = schema.families.values().map(|family| family.name.as_str());
+    let family = match &needs.family {
+        Some(family) => families.find(|name| name.as_bytes() == family),
+        None if schema.families.len() == 1 => families.next(),
+        None => None,
+    };
+    let RowBounds { start, stop } = needs.qualifiers.clone();
+    let is_all = matches!((&start, &stop), (Bound::Unbounded, Bound::Unbounded));
+    let narrows = !is_all || schema.families.len() > 1;
+    let family = family.filter(|_| narrows)?.to_owned();
+    Some(Narrowed::ColumnRange {
+        family,
+        start,
+        end: stop,
+    })
 }
 
 /// The kind of a cell that a filter has kept.

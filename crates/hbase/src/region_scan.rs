@@ -302,16 +302,22 @@ impl RegionScanner {
         Ok((seen, passed))
     }
 
-    /// The filter below. Values that no filter reads are not fetched.
+    /// The filter below. Cells and values that no answer depends on are not read.
     fn pushdown(&self) -> Option<Arc<Filter>> {
         let selected = self.selection.pushdown(&self.schema);
-        if self.selection.raw || self.filter.as_ref().is_none_or(RowFilter::needs_values) {
+        let narrowed = match &self.filter {
+            Some(filter) if !self.selection.raw => filter.narrowed(&self.schema, self.selection.selects_below()),
+            _ => Vec::new(),
+        };
+        if narrowed.is_empty() {
             return selected;
         }
-        Some(Arc::new(match selected {
-            Some(selected) => Filter::Chain(vec![Filter::clone(&selected), Filter::StripValue]),
-            None => Filter::StripValue,
-        }))
+        let selected = selected.map(|selected| Filter::clone(&selected));
+        let mut chain: Vec<Filter> = selected.into_iter().chain(narrowed).collect();
+        match chain.len() {
+            1 => chain.pop().map(Arc::new),
+            _ => Some(Arc::new(Filter::Chain(chain))),
+        }
     }
 
     /// Reads on at the row that the filter asks for, if that is farther than the read has come.

@@ -247,11 +247,15 @@ impl Selection {
 
     /// Whether [`Selection::apply`] has nothing to do but sort.
     pub fn is_pushed_down(&self) -> bool {
+        self.selects_below() && !self.is_filtered
+    }
+
+    /// Whether [`Selection::pushdown`] leaves only cells that [`Selection::apply`] keeps for a filter, but for their number.
+    pub fn selects_below(&self) -> bool {
         !self.raw
             && self.family_times.is_empty()
             && self.store_limit.is_none()
             && self.store_offset == 0
-            && !self.is_filtered
             && !self.is_all_here
             && self.pushes_columns()
     }

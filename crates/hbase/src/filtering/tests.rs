@@ -178,3 +178,69 @@ async fn a_pattern_copies_malformed_values_within_memory() {
     let never = judge(1 << 20, &malformed).unwrap_err();
     assert!(!never.is_overload(), "{never:?}");
 }
+
+/// Cells that no answer depends on are not read. The recorded cases of `filters::tests` compare the answers.
+#[tokio::test]
+async fn parts_of_rows_that_no_answer_depends_on_are_left_out_below() {
+    let first = || filter("FirstKeyOnlyFilter", &());
+    let keys = || filter("KeyOnlyFilter", &messages::KeyOnlyFilter { len_as_val: false });
+    let prefix = || {
+        let prefix = Bytes::from_static(b"x");
+        filter("ColumnPrefixFilter", &messages::ColumnPrefixFilter { prefix })
+    };
+    let all = |filters| {
+        let operator = ListOperator::MustPassAll as i32;
+        filter("FilterList", &messages::FilterList { operator, filters })
+    };
+    let of_family = comparing(
+        "FamilyFilter",
+        "BinaryComparator",
+        &messages::BinaryComparator {
+            comparable: messages::ByteArrayComparable {
+                value: Some("table".into()),
+            },
+        },
+    );
+    let range = |family: &str, start: Bound<&'static [u8]>, end: Bound<&'static [u8]>| Narrowed::ColumnRange {
+        family: family.to_owned(),
+        start: start.map(Bytes::from_static),
+        end: end.map(Bytes::from_static),
+    };
+    let table = || range("table", Bound::Unbounded, Bound::Unbounded);
+    let x = range("info", Bound::Included(b"x"), Bound::Excluded(b"y"));
+    // By filter: with several families, with these in another order, and with one family.
+    let cases = [
+        (
+            first(),
+            vec![Narrowed::CellsPerRow(1)],
+            vec![],
+            vec![Narrowed::CellsPerRow(1)],
+        ),
+        (
+            all(vec![first(), keys()]),
+            vec![Narrowed::CellsPerRow(1), Narrowed::StripValue],
+            vec![Narrowed::StripValue],
+            vec![Narrowed::CellsPerRow(1), Narrowed::StripValue],
+        ),
+        (prefix(), vec![], vec![], vec![x]),
+        (all(vec![first(), prefix()]), vec![], vec![], vec![]),
+        (of_family, vec![table()], vec![table()], vec![]),
+    ];
+    for (filter, several, disordered, one) in cases {
+        let (row_filter, schema) = decoded(&filter, 1 << 30);
+        assert!(schema.families.len() > 1);
+        assert_eq!(row_filter.narrowed(&schema, true), several, "{filter:?}");
+        let strips = several.contains(&Narrowed::StripValue);
+        let none = strips.then_some(Narrowed::StripValue);
+        assert_eq!(row_filter.narrowed(&schema, false), Vec::from_iter(none), "{filter:?}");
+        let mut other = TableSchema::clone(&schema);
+        let names: Vec<String> = other.families.values().map(|family| family.name.clone()).collect();
+        for (family, name) in other.families.values_mut().zip(names.into_iter().rev()) {
+            family.name = name;
+        }
+        assert_eq!(row_filter.narrowed(&other, true), disordered, "{filter:?}");
+        let mut single = TableSchema::clone(&schema);
+        single.families.retain(|_, family| family.name == "info");
+        assert_eq!(row_filter.narrowed(&single, true), one, "{filter:?}");
+    }
+}
