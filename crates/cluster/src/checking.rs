@@ -60,6 +60,8 @@ struct State {
     strangers: Strangers,
     /// Those of two rounds.
     lasting: Strangers,
+    /// The term has ended, and the metrics are those of the next leader.
+    is_over: bool,
 }
 
 impl State {
@@ -115,9 +117,20 @@ impl Checks {
         for finding in findings.iter().filter(|finding| !known.contains(finding)) {
             tracing::error!(finding, "the check of the cluster has found a contradiction");
         }
+        if state.is_over {
+            return;
+        }
         self.metrics.findings.set(findings.len() as i64 + state.more() as i64);
         let tablets = state.completed.as_ref().map_or(0, |(_, checked)| checked.tablets);
         self.metrics.tablets.set(tablets as i64);
+    }
+
+    /// Shows zeros from now on, also if a round of the term goes on.
+    pub(crate) fn end_term(&self) {
+        let mut state = self.state.lock();
+        state.is_over = true;
+        self.metrics.findings.set(0);
+        self.metrics.tablets.set(0);
     }
 
     /// The results, as of now.
@@ -137,14 +150,6 @@ impl Checks {
             more: state.more(),
             waits_for: state.waits_for.clone(),
         }
-    }
-}
-
-impl Drop for Checks {
-    /// Another server has the results of its own term.
-    fn drop(&mut self) {
-        self.metrics.findings.set(0);
-        self.metrics.tablets.set(0);
     }
 }
 
@@ -224,8 +229,13 @@ mod tests {
         assert_eq!(status.waits_for, "the owner of tablet 8 to claim it");
         let shown = metrics.render();
         assert!(shown.contains("stele_cluster_check_findings 3"), "{shown}");
-        drop(checks);
+        checks.end_term();
         assert!(metrics.render().contains("stele_cluster_check_findings 0"));
+        // A round that has begun before.
+        checks.note(Duration::from_secs(9), &Ok(SWEPT), Some(&checked), Strangers::new());
+        let shown = metrics.render();
+        assert!(shown.contains("stele_cluster_check_findings 0"), "{shown}");
+        assert!(shown.contains("stele_cluster_check_tablets 0"), "{shown}");
     }
 
     #[test]

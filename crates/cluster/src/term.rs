@@ -207,6 +207,7 @@ pub(crate) async fn lead(
     archives.end();
     control.end_term();
     leader.waiting.end_term();
+    leader.checks.end_term();
     let _ = tell.send(());
     Ok(end)
 }
