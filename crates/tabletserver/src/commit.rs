@@ -23,8 +23,8 @@ use tokio::sync::oneshot;
 /// A stream of the commit log.
 pub(crate) type Stream = LogStream<PendingWrite>;
 
-/// Memory that is reserved for a read-modify-write or conditional write, until it is applied. That may be long after its
-/// caller has gone away, and the request says little of how much that is: a byte may be appended to sixty megabytes.
+/// Memory that is reserved for a write until it is applied. That may be long after its caller has gone away. The request of a
+/// read-modify-write or conditional write says little of how much that is: a byte may be appended to sixty megabytes.
 pub(crate) struct Reserved {
     /// For its batch.
     pub(crate) reservation: Option<Reservation>,
@@ -50,7 +50,7 @@ impl Reserved {
 /// Latches, gate and memory that a writer holds until its batch is applied.
 pub(crate) struct Held {
     pub(crate) entered: Entered,
-    /// Of a read-modify-write or conditional write that is not small.
+    /// Of a write that is not small.
     reserved: Option<Box<Reserved>>,
     pub(crate) latched: Latched,
     /// The rows, as the row cache knows them.

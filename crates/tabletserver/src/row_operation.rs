@@ -226,14 +226,7 @@ impl RowOperations {
         drop(latching);
         let cached = self.write.row_cache.keys(tablet, rows.iter().copied());
         let held = Held::new(entered, latched, cached);
-        let reserved = Reserved {
-            reservation: turn.reservation,
-            coming: turn.coming,
-            applied: most.applied,
-            excess: None,
-            rows: Vec::new(),
-        };
-        Ok((held, reserved))
+        Ok((held, turn.reserve(most.applied)))
     }
 }
 

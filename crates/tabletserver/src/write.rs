@@ -13,7 +13,7 @@
 //! To a busy stream: also its share of a sync, and two wake-ups.
 
 use crate::admission::{Admission, Coming};
-use crate::commit::{Entered, Held, Led, Prepared};
+use crate::commit::{Entered, Held, Led, Prepared, Reserved};
 use crate::error::{from_log, from_tablet, not_here};
 use crate::latch::{Latched, RowLatches};
 use crate::log::CommitLog;
@@ -58,6 +58,19 @@ pub(crate) struct Turn {
     pub(crate) reservation: Option<Reservation>,
     /// Its turn as a large write.
     pub(crate) coming: Option<Coming>,
+}
+
+impl Turn {
+    /// To be kept until the batch is applied, for this many bytes of memtables.
+    pub(crate) fn reserve(self, applied: usize) -> Reserved {
+        Reserved {
+            reservation: self.reservation,
+            coming: self.coming,
+            applied,
+            excess: None,
+            rows: Vec::new(),
+        }
+    }
 }
 
 /// How often a write that is not small takes memory before it is refused, because the gate was shut meanwhile. Gates are
@@ -122,7 +135,7 @@ impl WritePath {
         let size = WriteSize::of(rows);
         let extent = self.extent_of(tablet, &size)?;
         let served = self.admit(tablet, extent.applied).await?;
-        let (entered, _turn) = match self.is_small(extent) {
+        let (entered, turn) = match self.is_small(extent) {
             true => (self.enter(served).await?, Turn::default()),
             false => self.enter_in_turn(served, extent).await?,
         };
@@ -144,12 +157,12 @@ impl WritePath {
             None => batch,
             Some(rows) => batch_of(&rows, &size),
         };
-        // Without a reservation: the caller has that of its request, and carries a large one out.
-        let held = Held::new(
+        let mut held = Held::new(
             entered,
             latched,
             self.row_cache.keys(tablet, rows.iter().map(|row| row.row)),
         );
+        held.keep(turn.reserve(extent.applied));
         self.commit(batch, durability, held).await
     }
 

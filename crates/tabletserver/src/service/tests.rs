@@ -12,7 +12,7 @@ use std::time::Duration;
 use stele_client::{BatchReservation, Condition, RmwOperation, RmwRule, ServiceError, Step};
 use stele_env::tokio_env::TokioRuntime;
 use stele_memory::{Part, Pool};
-use stele_storage::faulty::FaultyStorage;
+use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_storage::memory::MemoryStorage;
 use stele_tablet::SpaceLimit;
 use stele_types::{
@@ -480,6 +480,36 @@ async fn who_waits_for_a_gate_holds_no_memory() {
     let (plain, conditional) = blocked.await;
     assert!(plain.into_iter().all(|written| written.is_ok()));
     assert!(conditional.into_iter().all(|written| written.is_ok()));
+    server.shut_down().await;
+}
+
+/// The log and the memtables still take its batch then.
+#[tokio::test]
+async fn a_write_keeps_its_memory_after_its_caller_has_gone() {
+    let storage = FaultyStorage::new(TokioRuntime::current());
+    let server = first_with(&Watched::over(storage.clone()), None, options()).await;
+    let row = Bytes::from_static(b"a");
+    let columns = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+    let mutations = columns.map(|qualifier| put_column(&row, qualifier, 105_000).mutations);
+    let mutations = mutations.concat();
+    let rows = RowMutation { row, mutations };
+    let slow = Duration::from_millis(500);
+    storage.set_plan(FaultPlan {
+        latency_min: slow,
+        latency_max: slow,
+        ..FaultPlan::default()
+    });
+    let write = server.mutate(TABLETS[0], vec![rows].into(), Some(Durability::Sync));
+    let given_up = tokio::time::timeout(slow / 5, write).await;
+    assert!(given_up.is_err(), "the log waits for the device");
+    assert!(server.parts.admission.batches.taken() > 1 << 20, "it was submitted");
+    let applied = async {
+        while server.parts.admission.batches.taken() > 0 {
+            tokio::time::sleep(slow / 50).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), applied).await.unwrap();
+    storage.set_plan(FaultPlan::default());
     server.shut_down().await;
 }
 
