@@ -34,6 +34,7 @@ use detached::DetachedScan;
 use row::{Finish, RowReader};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use stele_env::{trace, work};
 use stele_filter::CompiledFilter;
 use stele_types::key::{self, KeyParts};
@@ -60,6 +61,9 @@ const BATCH_BYTES: usize = 1 << 20;
 /// Rows after which a batch is handed out, and rows read without finding any after which an empty batch tells how far
 /// the scan has come. It takes about a millisecond, for which requests of the same event loop wait.
 const BATCH_ROWS: usize = 1024;
+/// Time after which a batch is handed out between two rows, as far as it is. A filter may pass little of large rows, or nothing: a caller
+/// learns how far the scan has come.
+const BATCH_TIME: Duration = Duration::from_secs(1);
 /// Entries stepped over one by one before a skip turns into a seek: about the cost of one.
 const STEPS_BEFORE_SEEK: u32 = 16;
 /// Bytes of a key behind its timestamp.
@@ -368,8 +372,11 @@ impl TabletScanner {
             match position.at {
                 At::Boundary => {
                     let rows_max = self.spec.rows_limit.unwrap_or(u64::MAX);
-                    if self.reader.is_full(rows_max) && self.reader.look(rows_max, position.merge.passed_bytes()) {
-                        return Ok(Progress::Batch);
+                    if self.reader.is_full(rows_max) {
+                        let (passed, now) = (position.merge.passed_bytes(), self.tablet.env().now());
+                        if self.reader.look(rows_max, passed, now) {
+                            return Ok(Progress::Batch);
+                        }
                     }
                     if self.reader.is_same_column()
                         && position.read_same_column(&mut self.reader, &self.tablet, rows_max)?
@@ -448,7 +455,7 @@ impl TabletScanner {
             .position
             .as_ref()
             .map_or(0, |position| position.merge.passed_bytes());
-        self.reader.begin_probes(passed);
+        self.reader.begin_probes(passed, self.tablet.env().now());
     }
 
     /// Opens a position at the beginning of the front range; false when there is none.

@@ -12,6 +12,7 @@ use crate::error::{Result, TabletError};
 use crate::resolve::{Resolver, Skip, StoredValue};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 use stele_env::Env;
 use stele_filter::{CompiledFilter, FilterError};
 use stele_types::key::{self, CellKind, KeySplitter};
@@ -169,7 +170,7 @@ impl RowReader {
         self.batch_bytes = 0;
         self.scanned = 0;
         self.entries_left = ENTRIES_BEFORE_PAUSE;
-        self.begin_probes(0);
+        self.begin_probes(0, Duration::ZERO);
         self.set_limit();
         (self.partial_rows.continues, self.partial_rows.unfinished) = (false, false);
         self.sink.batch_taken();

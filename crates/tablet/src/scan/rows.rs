@@ -56,7 +56,11 @@ impl TabletScanner {
             .unwrap_or_else(|| MergingIterator::new(Vec::new()));
         let (mut prefix, mut spare) = (Vec::new(), Vec::new());
         while let Some(row) = self.ranges.front().and_then(|range| range.as_single()) {
-            if self.reader.is_full(rows_max) && self.reader.look(rows_max, merge.passed_bytes()) {
+            if self.reader.is_full(rows_max)
+                && self
+                    .reader
+                    .look(rows_max, merge.passed_bytes(), self.tablet.env().now())
+            {
                 return Ok(true);
             }
             key::set_row_prefix(&mut prefix, row);

@@ -12,8 +12,9 @@
 
 use super::output::Output;
 use super::row::RowReader;
-use super::{BATCH_BYTES, BATCH_ROWS};
+use super::{BATCH_BYTES, BATCH_ROWS, BATCH_TIME};
 use bytes::Bytes;
+use std::time::Duration;
 use stele_types::{Cell, limits};
 
 /// Rows between two checks.
@@ -36,6 +37,8 @@ pub(super) struct Probes {
     in_row: Probe,
     /// Bytes of blocks that merges have passed that are no more.
     passed_before: u64,
+    /// When the batch began.
+    began: Duration,
 }
 
 /// How far the last check has come.
@@ -59,14 +62,15 @@ impl Probe {
 }
 
 impl RowReader {
-    /// A batch begins; the merging iterator has passed this many bytes of blocks before.
-    pub(super) fn begin_probes(&mut self, passed: u64) {
+    /// A batch begins now; the merging iterator has passed this many bytes of blocks before.
+    pub(super) fn begin_probes(&mut self, passed: u64, now: Duration) {
         let look = Probe { cells: 0, passed };
         self.probes = Probes {
             rows: 0,
             whole_rows: look,
             in_row: look,
             passed_before: 0,
+            began: now,
         };
     }
 
@@ -76,14 +80,18 @@ impl RowReader {
     }
 
     /// Checks for scattered values between two rows. Returns whether no more rows fit into the batch, which is to have
-    /// at most `rows_max` rows with cells. The merging iterator has `passed` this many bytes of blocks.
-    pub(super) fn look(&mut self, rows_max: u64, passed: u64) -> bool {
+    /// at most `rows_max` rows with cells, or whether it has taken long enough. The merging iterator has `passed` this many bytes of blocks.
+    pub(super) fn look(&mut self, rows_max: u64, passed: u64, now: Duration) -> bool {
         let passed = passed + self.probes.passed_before;
         self.probes.whole_rows.again(&mut self.sink.output, passed);
         self.probes.in_row = self.probes.whole_rows;
         self.probes.rows = (self.rows_begun + ROWS_PER_CHECK).min(BATCH_ROWS);
         self.set_limit();
-        self.batch_bytes >= BATCH_BYTES || self.rows_begun >= BATCH_ROWS || self.sink.output.rows() as u64 >= rows_max
+        let is_late = self.rows_begun > 0 && now.saturating_sub(self.probes.began) >= BATCH_TIME;
+        is_late
+            || self.batch_bytes >= BATCH_BYTES
+            || self.rows_begun >= BATCH_ROWS
+            || self.sink.output.rows() as u64 >= rows_max
     }
 
     /// The same within a row that has come to its limit; whether it can go on nevertheless.

@@ -226,3 +226,43 @@ async fn rows_of_a_list_may_be_unlike_each_other() {
         assert!(read_list(&tablet, &rows, None).await == expected, "{read_miss}");
     }
 }
+
+/// A filter passes nothing, and each block is read slowly.
+#[tokio::test]
+async fn a_batch_ends_after_a_second_with_the_rows_that_were_read() {
+    let (tablet, device) = filled(0).await;
+    let other = Filter::ColumnRange {
+        family: "f".to_owned(),
+        start: std::ops::Bound::Included(Bytes::from_static(b"x")),
+        end: std::ops::Bound::Unbounded,
+    };
+    let compiled = other.compile(&tablet.schema()).unwrap();
+    let spec = ScanSpec {
+        rows: RowSet::all(),
+        filter: Some(Arc::new(compiled)),
+        reversed: false,
+        raw: false,
+        rows_limit: None,
+    };
+    let slow = std::time::Duration::from_millis(400);
+    device.set_plan(FaultPlan {
+        read_miss: 1.0,
+        latency_min: slow,
+        latency_max: slow,
+        ..FaultPlan::default()
+    });
+    let mut scanner = TabletScanner::new(tablet.clone(), spec);
+    let begin = tablet.env().now();
+    let mut through = Vec::new();
+    while let Some(batch) = scanner.next_batch().await.unwrap() {
+        through.push((batch.scanned_through.unwrap(), tablet.env().now() - begin));
+        if through.len() == 2 {
+            device.set_plan(FaultPlan::default());
+        }
+    }
+    let second = std::time::Duration::from_secs(1);
+    let before_thousand = |(row, at): &(Bytes, std::time::Duration)| *row < name(1_000) && *at >= second;
+    assert!(through.iter().take(2).all(before_thousand), "{through:?}");
+    assert!(through[1].1 < 10 * second, "{through:?}");
+    assert!(through.is_sorted());
+}
