@@ -8,12 +8,11 @@ use crate::selection::FamilySearch;
 use crate::times;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 use stele_env::Env;
 use stele_filter::Filter as Narrowed;
 use stele_memory::{Consumer, Reservation};
-use stele_types::{Cell, CellKind, FamilyId, RowRange, TableSchema};
+use stele_types::{Cell, CellKind, FamilyId, RowRange, TableSchema, limits};
 use stele_wire::messages::Filter;
 
 /// Units of work for one row ([`crate::pace::Pace`]): about a second. A row of a million cells may have twenty filters, and one of 100 MB
@@ -213,9 +212,14 @@ fn columns(schema: &TableSchema, needs: &Needs) -> Option<Narrowed> {
         None if schema.families.len() == 1 => families.next(),
         None => None,
     };
-    let RowBounds { start, stop } = needs.qualifiers.clone();
-    let is_all = matches!((&start, &stop), (Bound::Unbounded, Bound::Unbounded));
+    let bounds = &needs.qualifiers;
+    let is_all = *bounds == RowBounds::all();
     let narrows = !is_all || schema.families.len() > 1;
+    // An empty range is no filter of the data model, and a very long one may be more than a request may have.
+    if bounds.is_empty() || bounds.bytes() > limits::QUALIFIER_BYTES_MAX {
+        return None;
+    }
+    let RowBounds { start, stop } = bounds.clone();
     let family = family.filter(|_| narrows)?.to_owned();
     Some(Narrowed::ColumnRange {
         family,

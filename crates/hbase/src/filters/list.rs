@@ -5,7 +5,7 @@ mod codes;
 use super::cell::{FilterCell, Hint};
 use super::error::FilterError;
 use super::node::{BoxNode, Code, Node};
-use super::pushdown::{Needs, RowBounds, intersect, limited, merge};
+use super::pushdown::{Needs, RANGES_MAX, RowBounds, intersect, limited, merge};
 use std::cmp::Ordering;
 
 /// A `FilterList` with `MUST_PASS_ALL`.
@@ -42,6 +42,12 @@ impl All {
             }
         }
         Ok((code, self.filters.len()))
+    }
+
+    /// Rows that can pass, however many ranges they are.
+    fn exact_row_ranges(&self) -> Option<Vec<RowBounds>> {
+        let ranges = self.filters.iter().filter_map(|filter| filter.row_ranges());
+        ranges.map(merge).reduce(|a, b| intersect(&a, &b))
     }
 }
 
@@ -130,8 +136,7 @@ impl Node for All {
     }
 
     fn row_ranges(&self) -> Option<Vec<RowBounds>> {
-        let ranges = self.filters.iter().filter_map(|filter| filter.row_ranges());
-        ranges.map(merge).reduce(|a, b| intersect(&a, &b)).map(limited)
+        self.exact_row_ranges().map(limited)
     }
 
     fn remembers_rows(&self) -> bool {
@@ -140,7 +145,12 @@ impl Node for All {
 
     fn needs(&self) -> Needs {
         let needs = self.filters.iter().map(|filter| filter.needs());
-        needs.reduce(Needs::and).unwrap_or_else(Needs::row)
+        let needs = needs.reduce(Needs::and).unwrap_or_else(Needs::row);
+        // The rows between too many ranges are skipped by hints, and each family must have a cell that asks for one.
+        match self.exact_row_ranges().is_some_and(|ranges| ranges.len() > RANGES_MAX) {
+            true => needs.unnarrowed(),
+            false => needs,
+        }
     }
 
     fn drops_values(&self) -> bool {

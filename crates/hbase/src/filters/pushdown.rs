@@ -18,10 +18,11 @@ pub struct RowBounds {
 }
 
 /// Most ranges of one filter; more are merged into the range around them.
-const RANGES_MAX: usize = 1024;
+pub(super) const RANGES_MAX: usize = 1024;
 
 impl RowBounds {
-    pub(super) fn all() -> Self {
+    /// Of all.
+    pub fn all() -> Self {
         let (start, stop) = (Bound::Unbounded, Bound::Unbounded);
         Self { start, stop }
     }
@@ -49,7 +50,17 @@ impl RowBounds {
             }
     }
 
-    fn is_empty(&self) -> bool {
+    /// Bytes of both bounds.
+    pub fn bytes(&self) -> usize {
+        let bytes = |bound: &Bound<Bytes>| match bound {
+            Bound::Included(bytes) | Bound::Excluded(bytes) => bytes.len(),
+            Bound::Unbounded => 0,
+        };
+        bytes(&self.start) + bytes(&self.stop)
+    }
+
+    /// Whether it is certainly empty.
+    pub fn is_empty(&self) -> bool {
         match (&self.start, &self.stop) {
             (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
             (Bound::Included(start), Bound::Included(stop)) => start > stop,
