@@ -203,18 +203,26 @@ impl Shared {
         self.env.sleep(pause).await;
     }
 
-    /// Samples the tablets that have rows of a range, one after the other.
+    /// Samples the tablets that have rows of a range, one after the other. Those that are not sampled yet may be split meanwhile, so
+    /// each is looked up when it is its turn.
     async fn sample_tablets(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>> {
         let split_bytes = 64 << 20;
+        let id = self.enabled_table(table)?.schema.id;
         let mut sampling = Sampling::new(range);
-        for tablet in self.enabled_table(table)?.tablets() {
-            if !sampling.wants(&tablet.range) {
-                continue;
-            }
-            let call = |id| self.tablets.sample(id, split_bytes / SAMPLES_PER_TABLET);
-            let start = &tablet.range.start;
-            let sample = self.with_tablet((table, None), start, call).await?;
-            sampling.tablet(&tablet.range, sample);
+        while let Some(row) = sampling.next_row() {
+            let row = &row;
+            let call = |tablet| async move {
+                let entry = self.same_table(table, id)?;
+                let found = entry.tablet_of(row);
+                if found.id != tablet {
+                    // It was split since the lookup.
+                    return Err(ServiceError::new(ErrorKind::Unavailable, "the rows have moved"));
+                }
+                let sample = self.tablets.sample(tablet, split_bytes / SAMPLES_PER_TABLET).await?;
+                Ok((found.range.clone(), sample))
+            };
+            let (tablet, sample) = self.with_tablet((table, Some(id)), row, call).await?;
+            sampling.tablet(&tablet, sample);
         }
         Ok(sampling.finish())
     }

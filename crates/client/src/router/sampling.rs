@@ -8,6 +8,8 @@ use stele_types::RowRange;
 /// The sample so far; tablets come in order.
 pub(super) struct Sampling {
     range: RowRange,
+    /// The row with which the tablets begin that are not sampled yet.
+    next: Option<Bytes>,
     samples: Vec<RowSample>,
     /// Of all tablets so far.
     bytes: u64,
@@ -20,6 +22,7 @@ pub(super) struct Sampling {
 impl Sampling {
     pub fn new(range: RowRange) -> Self {
         Sampling {
+            next: (!range.is_empty()).then(|| range.start.clone()),
             range,
             samples: Vec::new(),
             bytes: 0,
@@ -28,15 +31,17 @@ impl Sampling {
         }
     }
 
-    /// Whether a tablet has rows of the range.
-    pub fn wants(&self, tablet: &RowRange) -> bool {
-        tablet.overlaps(&self.range)
+    /// A row of the next tablet; `None` after the last one.
+    pub fn next_row(&self) -> Option<Bytes> {
+        self.next.clone()
     }
 
-    /// Adds the samples of the next tablet.
+    /// Adds the samples of the tablet that has the next row. It begins before that if other tablets have replaced all of the table's.
     pub fn tablet(&mut self, tablet: &RowRange, sample: TabletSample) {
+        let begun = self.next.take().filter(|next| *next > self.range.start);
+        let is_behind = |row: &Bytes| begun.as_ref().is_some_and(|begun| row <= begun);
         for (row, bytes) in sample.rows {
-            if !tablet.contains(&row) {
+            if !tablet.contains(&row) || is_behind(&row) {
                 continue;
             }
             if row <= self.range.start {
@@ -47,7 +52,10 @@ impl Sampling {
         }
         self.bytes += sample.bytes;
         match &tablet.end {
-            Some(end) if self.range.contains(end) => self.push(end.clone(), self.bytes),
+            Some(end) if self.range.contains(end) => {
+                self.push(end.clone(), self.bytes);
+                self.next = Some(end.clone());
+            }
             // Of a tablet that goes on beyond the range, nobody knows how much does.
             end if *end == self.range.end => self.reached = self.bytes.saturating_sub(self.before),
             _ => {}
@@ -86,12 +94,16 @@ mod tests {
     /// Two tablets of 100 bytes, up to `m` and to the end, with samples in their middles.
     fn samples(start: &'static str, end: &'static str) -> Vec<(String, u64)> {
         let mut sampling = Sampling::new(range(start, end));
-        for (tablet, middle) in [(range("", "m"), "f"), (range("m", ""), "t")] {
-            if sampling.wants(&tablet) {
-                let rows = vec![(Bytes::from_static(middle.as_bytes()), 50)];
-                sampling.tablet(&tablet, TabletSample { rows, bytes: 100 });
-            }
+        let tablets = [(range("", "m"), "f"), (range("m", ""), "t")];
+        while let Some(row) = sampling.next_row() {
+            let (tablet, middle) = tablets.iter().find(|(tablet, _)| tablet.contains(&row)).unwrap();
+            let rows = vec![(Bytes::from_static(middle.as_bytes()), 50)];
+            sampling.tablet(tablet, TabletSample { rows, bytes: 100 });
         }
+        text_of(sampling)
+    }
+
+    fn text_of(sampling: Sampling) -> Vec<(String, u64)> {
         let text = |sample: RowSample| (sample.row.escape_ascii().to_string(), sample.offset_bytes);
         sampling.finish().into_iter().map(text).collect()
     }
@@ -115,6 +127,17 @@ mod tests {
         assert_eq!(samples("a", "g"), expected(&[("f", 50), ("", 50)]));
         assert_eq!(samples("a", "p"), expected(&[("f", 50), ("m", 100), ("", 100)]));
         assert_eq!(samples("u", "v"), expected(&[("", 0)]));
+        assert_eq!(samples("v", "u"), expected(&[("", 0)]));
+    }
+
+    #[test]
+    fn a_tablet_that_begins_before_its_turn_adds_no_rows_that_have_passed() {
+        let mut sampling = Sampling::new(range("", ""));
+        let middle = |row: &'static str| vec![(Bytes::from_static(row.as_bytes()), 50)];
+        for (tablet, rows) in [(range("", "m"), middle("f")), (range("c", ""), middle("g"))] {
+            sampling.tablet(&tablet, TabletSample { rows, bytes: 100 });
+        }
+        assert_eq!(text_of(sampling), expected(&[("f", 50), ("m", 100), ("", 200)]));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Tables that change their identity under a request.
 #![allow(clippy::disallowed_methods, reason = "retries wait by the real clock")]
 
+mod sampled;
 mod together;
 
 use super::*;
