@@ -1,7 +1,7 @@
 //! The response of a call, as the HTTP body that the transport pulls.
 //!
 //! The transport polls the body only when it can send more, which is the back-pressure of all streams. A call lasts until
-//! its response body is dropped.
+//! its response body is dropped. The transport keeps the body until it has written all bytes of it.
 
 use crate::accounting::Call;
 use crate::context::Context;
@@ -11,6 +11,7 @@ use crate::reads::response_buffer::{Next, ResponseBuffer, deadline_exceeded};
 use crate::response_memory::Registered;
 use crate::stalled::Stalled;
 use bytes::{Bytes, BytesMut};
+use futures::future::BoxFuture;
 use http_body::{Body as HttpBody, Frame};
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -19,7 +20,7 @@ use std::task::{self, Poll, ready};
 use std::time::Duration;
 use stele_env::{Env, trace};
 use tonic::Status;
-use tonic::codegen::{BoxFuture, http};
+use tonic::codegen::http;
 
 const GRPC: http::HeaderValue = http::HeaderValue::from_static("application/grpc");
 
@@ -33,6 +34,8 @@ pub(crate) enum Response {
     /// These messages with their prefixes, then the status OK.
     Stream(Box<dyn Iterator<Item = Result<Bytes, Status>> + Send>),
     Read(Read),
+    /// A read of which all is with the transport. Others may need the memory of that.
+    Sent(Read),
     Ended,
 }
 
@@ -65,7 +68,7 @@ impl Response {
 pub(crate) struct Read {
     buffer: Arc<ResponseBuffer>,
     /// Set while more of the response is read.
-    filling: Option<BoxFuture<Box<Responses>, Status>>,
+    filling: Option<BoxFuture<'static, Filled>>,
     deadline: Option<Duration>,
     env: Env,
     _registered: Registered,
@@ -89,11 +92,11 @@ impl Read {
     fn poll_next(&mut self, context: &mut task::Context<'_>) -> Poll<Next> {
         loop {
             if let Some(filling) = &mut self.filling {
-                let filled = ready!(filling.as_mut().poll(context));
+                let (responses, filled) = ready!(filling.as_mut().poll(context));
                 self.filling = None;
-                match filled {
-                    Ok(responses) => self.buffer.put(responses, self.env.now()),
-                    Err(status) => return Poll::Ready(Next::End(status)),
+                self.buffer.put(responses, self.env.now());
+                if let Err(status) = filled {
+                    return Poll::Ready(Next::End(status));
                 }
             }
             match self.buffer.take(self.env.now()) {
@@ -102,20 +105,29 @@ impl Read {
             }
         }
     }
+
+    /// Drops all that is not with the transport.
+    fn end(&mut self) {
+        self.filling = None;
+        self.buffer.end();
+    }
 }
 
+/// The responses after a read of more, and its outcome.
+type Filled = (Box<Responses>, Result<(), Status>);
+
 /// Reads more of a response, no longer than until the deadline of its client.
-fn fill(mut responses: Box<Responses>, deadline: Option<Duration>, env: Env) -> BoxFuture<Box<Responses>, Status> {
+fn fill(mut responses: Box<Responses>, deadline: Option<Duration>, env: Env) -> BoxFuture<'static, Filled> {
     Box::pin(async move {
-        match deadline {
-            None => responses.fill().await?,
+        let filled = match deadline {
+            None => responses.fill().await,
             Some(deadline) => {
                 let left = deadline.saturating_sub(env.now());
                 let filled = env.timeout(left, responses.fill()).await;
-                filled.map_err(|_| deadline_exceeded())??;
+                filled.unwrap_or_else(|_| Err(deadline_exceeded()))
             }
-        }
-        Ok(responses)
+        };
+        (responses, filled)
     })
 }
 
@@ -156,13 +168,19 @@ impl Default for ResponseBody {
 
 impl ResponseBody {
     fn conclude(&mut self, code: tonic::Code) {
-        self.response = Response::Ended;
+        self.response = match std::mem::replace(&mut self.response, Response::Ended) {
+            Response::Read(mut read) | Response::Sent(mut read) => {
+                read.end();
+                Response::Sent(read)
+            }
+            _ => Response::Ended,
+        };
         if let Some(call) = &self.call {
             call.conclude(code);
         }
     }
 
-    /// Polled while the client takes nothing. Ready if the response is given up, with the code to reset its stream with. Clients
+    /// Polled while the client takes nothing, also after the last frame. Ready if the response is given up, with the code to reset its stream with. Clients
     /// take one of them for UNAVAILABLE and repeat the call. A change has been made by now, so it gets the other.
     pub(crate) fn poll_give_up(&mut self, context: &mut task::Context<'_>) -> Poll<h2::Reason> {
         let Some(call) = &self.call else {
@@ -204,7 +222,7 @@ impl HttpBody for ResponseBody {
         let trace = this.call.as_ref().and_then(Call::trace);
         let entered = trace::enter(trace);
         let next = match &mut this.response {
-            Response::Ended => return Poll::Ready(None),
+            Response::Sent(_) | Response::Ended => return Poll::Ready(None),
             Response::Whole(pieces) => pieces.pop_front().map_or(Next::End(Status::ok("")), Next::Piece),
             Response::Stream(messages) => next_frame(messages),
             Response::Read(read) => ready!(read.poll_next(context)),
@@ -226,7 +244,7 @@ impl HttpBody for ResponseBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.response, Response::Ended)
+        matches!(self.response, Response::Sent(_) | Response::Ended)
     }
 }
 

@@ -18,7 +18,6 @@ mod ending;
 mod input;
 mod opening;
 mod output;
-mod progress;
 mod refusing;
 
 use crate::call::{Call, Client, Reply, failed};
@@ -36,7 +35,6 @@ use futures::stream::FuturesUnordered;
 use input::{Arrived, Input};
 use opening::{Opened, Opening};
 use output::Output;
-use progress::Progress;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
@@ -45,6 +43,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use stele_env::trace::{self, Trace};
 use stele_memory::Reservation;
+use stele_serving::Progress;
 use stele_wire::WireError;
 use tokio::io::{AsyncRead, AsyncWrite};
 

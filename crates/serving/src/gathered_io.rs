@@ -50,6 +50,8 @@ struct Gathered<T> {
     buffer: Vec<u8>,
     /// Bytes of the buffer that the socket has taken.
     taken: usize,
+    /// How often the socket has taken output.
+    takes: u64,
     input: Input,
     /// Something was read since the owner last asked.
     has_read: bool,
@@ -105,6 +107,7 @@ pub fn gathered<T>(socket: T) -> (GatheredIo<T>, Output<T>) {
         socket,
         buffer: Vec::new(),
         taken: 0,
+        takes: 0,
         input: Input::default(),
         has_read: false,
     }));
@@ -117,7 +120,10 @@ impl<T: AsyncWrite + Unpin> Gathered<T> {
         while let Some(rest) = self.buffer.get(self.taken..).filter(|rest| !rest.is_empty()) {
             match ready!(Pin::new(&mut self.socket).poll_write(cx, rest))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                written => self.taken += written,
+                written => {
+                    self.taken += written;
+                    self.takes += 1;
+                }
             }
         }
         if self.buffer.capacity() > 0 {
@@ -127,7 +133,9 @@ impl<T: AsyncWrite + Unpin> Gathered<T> {
         }
         self.taken = 0;
         // A stream under TLS may have taken bytes that its socket has not.
-        Pin::new(&mut self.socket).poll_flush(cx)
+        ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
+        self.takes += 1;
+        Poll::Ready(Ok(()))
     }
 
     /// Writes a large frame behind the gathered bytes, without a copy. Returns how much of it the socket has taken, which may be
@@ -140,7 +148,9 @@ impl<T: AsyncWrite + Unpin> Gathered<T> {
         for (part, slice) in parts[1..].iter_mut().zip(slices) {
             *part = IoSlice::new(slice);
         }
-        match ready!(Pin::new(&mut self.socket).poll_write_vectored(cx, &parts[..=count]))? {
+        let written = ready!(Pin::new(&mut self.socket).poll_write_vectored(cx, &parts[..=count]))?;
+        self.takes += 1;
+        match written {
             0 => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
             written if written < waiting_bytes => {
                 self.taken += written;
@@ -175,6 +185,11 @@ impl<T: AsyncWrite + Unpin> Output<T> {
 }
 
 impl<T> Output<T> {
+    /// A number that grows whenever the socket takes output.
+    pub fn takes(&self) -> u64 {
+        self.0.lock().takes
+    }
+
     /// Whether something was read since the last call.
     pub fn take_has_read(&self) -> bool {
         std::mem::take(&mut self.0.lock().has_read)

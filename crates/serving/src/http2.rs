@@ -6,6 +6,10 @@
 //!
 //! A request that is ready when it is first polled costs no allocation for a task. Others wait in a set of the
 //! connection ([`Exchange`]).
+//!
+//! The transport queues frames while a client or its socket takes none. The body of a response exists until all of its bytes are
+//! written, also after its last frame is queued. So a front end that limits its bodies limits the bytes of them that are queued. A
+//! connection whose socket takes nothing for [`OUTPUT_WAIT`] ends.
 
 mod exchange;
 mod keepalive;
@@ -14,8 +18,9 @@ mod request_body;
 pub use request_body::RequestBody;
 
 use crate::gathered_io::{GatheredIo, Output, gathered};
+use crate::progress::Progress;
 use bytes::Bytes;
-use exchange::Exchange;
+use exchange::{Exchange, Piece, Sending};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use keepalive::Keepalive;
@@ -38,7 +43,8 @@ pub trait Http2Service: Clone + Send + 'static {
         request: http::Request<RequestBody>,
     ) -> impl Future<Output = http::Response<Self::Body>> + Send + 'static;
 
-    /// Polled while the client takes nothing of a body. Ready if the stream must be reset, with the code for it.
+    /// Polled while the client takes nothing of a body, or the transport cannot write the rest. Ready if the stream must be reset, with
+    /// the code for it. It may be polled again after that.
     fn poll_give_up(body: &mut Self::Body, cx: &mut Context<'_>) -> Poll<h2::Reason> {
         let _ = (body, cx);
         Poll::Pending
@@ -48,6 +54,12 @@ pub trait Http2Service: Clone + Send + 'static {
 /// Bytes of a response that the transport queues before it asks for more. It queues them even while the socket takes nothing, for each
 /// stream of the connection. The last piece may exceed it, so a stream costs two pieces.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
+
+/// Time in which a socket must take some of the output that waits.
+const OUTPUT_WAIT: Duration = Duration::from_secs(60);
+
+/// Bodies that a connection has space for when the transport has written all of them.
+const UNWRITTEN_KEPT: usize = 4;
 
 /// How long a connection starts requests, and how long it continues others, before the other tasks of its event loop have a turn.
 /// One request may take longer.
@@ -86,6 +98,9 @@ pub enum ConnectionError {
     /// A probe was not answered.
     #[error("the client did not answer a probe")]
     Silent,
+    /// The client takes no output.
+    #[error("the client took no response for {OUTPUT_WAIT:?}")]
+    NotTaken,
     /// The client broke the protocol, or the socket failed.
     #[error(transparent)]
     Protocol(#[from] h2::Error),
@@ -128,7 +143,9 @@ where
         output,
         service,
         exchanges: FuturesUnordered::new(),
+        unwritten: Vec::new(),
         keepalive,
+        takes: Progress::within(OUTPUT_WAIT),
         env,
     };
     let mut drain = pin!(drain);
@@ -163,12 +180,16 @@ fn builder(settings: &Http2Settings) -> h2::server::Builder {
 
 /// A connection that has begun.
 struct Connection<T, S: Http2Service> {
-    h2: h2::server::Connection<GatheredIo<T>, Bytes>,
+    h2: h2::server::Connection<GatheredIo<T>, Piece>,
     output: Output<T>,
     service: S,
     /// The requests that were not ready when they were first polled.
     exchanges: FuturesUnordered<Exchange<S>>,
+    /// Bodies of which all has been handed to the transport, and some may not have been written.
+    unwritten: Vec<Sending<S>>,
     keepalive: Option<Keepalive>,
+    /// Ends the connection if its socket takes no output.
+    takes: Progress,
     env: Env,
 }
 
@@ -199,7 +220,8 @@ where
             let mut progress = false;
             // They have as much time again: requests that arrive all the time would take the turns of those that wait.
             let exchanges_end = self.env.now().saturating_add(TURN);
-            while self.exchanges.poll_next_unpin(cx) == Poll::Ready(Some(())) {
+            while let Poll::Ready(Some(sending)) = self.exchanges.poll_next_unpin(cx) {
+                self.unwritten.extend(sending);
                 progress = true;
                 let now = self.env.now();
                 turn_over |= now >= turn_end;
@@ -220,17 +242,33 @@ where
         {
             return Poll::Ready(Err(ConnectionError::Silent));
         }
-        match self.output.poll_write_out(cx) {
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
-            // Either way a waker is registered: of the frames to read, or of the socket.
-            _ => Poll::Pending,
+        self.unwritten
+            .retain_mut(|sending| sending.poll_written(cx).is_pending());
+        if self.unwritten.is_empty() {
+            self.unwritten.shrink_to(UNWRITTEN_KEPT);
         }
+        self.poll_output(cx)
+    }
+
+    /// Writes the output. Ready when the socket has failed, or has taken nothing for too long.
+    fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+        // Either way a waker is registered: of the frames to read, or of the socket.
+        let waits = match self.output.poll_write_out(cx) {
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+            written => written.is_pending(),
+        };
+        let takes = self.output.takes();
+        let stalled = self.takes.poll_stalled(takes, waits, &self.env, cx);
+        stalled.map(|()| Err(ConnectionError::NotTaken))
     }
 
     /// Reads the frames that have arrived, starts their requests, and encodes the frames to send.
     fn poll_frames(&mut self, turn_end: Duration, cx: &mut Context<'_>) -> Frames {
         loop {
-            let (request, respond) = match self.h2.poll_accept(cx) {
+            let accepted = self.h2.poll_accept(cx);
+            // The one before has been written by now if the client and its socket take it. Otherwise the rest is not checked.
+            while self.unwritten.pop_if(|sending| sending.is_written()).is_some() {}
+            let (request, respond) = match accepted {
                 Poll::Pending => return Frames::Waiting,
                 Poll::Ready(None) => return Frames::Ended(Ok(())),
                 Poll::Ready(Some(Err(error))) => return Frames::Ended(Err(error.into())),
@@ -240,8 +278,9 @@ where
             let mut exchange = Exchange::new(Box::pin(response), respond);
             // If it is not ready, the set polls it again when it is next polled, and then it registers the set's waker.
             let mut unwoken = Context::from_waker(Waker::noop());
-            if Pin::new(&mut exchange).poll(&mut unwoken).is_pending() {
-                self.exchanges.push(exchange);
+            match Pin::new(&mut exchange).poll(&mut unwoken) {
+                Poll::Pending => self.exchanges.push(exchange),
+                Poll::Ready(sending) => self.unwritten.extend(sending),
             }
             if self.env.now() >= turn_end {
                 return Frames::TurnOver;

@@ -17,6 +17,7 @@ mod event_loops;
 pub mod gathered_io;
 mod handshakes;
 pub mod http2;
+mod progress;
 #[cfg(any(test, feature = "testing"))]
 #[allow(missing_docs, clippy::unwrap_used, reason = "certificates for tests")]
 pub mod testing;
@@ -28,4 +29,5 @@ pub use client_stream::{ClientStream, PortSecurity};
 pub use event_loops::EventLoops;
 pub use handshakes::{HANDSHAKE_WAIT, HANDSHAKES_MAX, Handshakes};
 pub use http2::{ConnectionError, Http2Service, Http2Settings, RequestBody, serve};
+pub use progress::Progress;
 pub use tls::{Application, PeerConnector, PeerMaterial, PeerTls, Tls, TlsError, TlsMaterial, name_of_certificate};

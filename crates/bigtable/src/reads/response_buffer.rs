@@ -48,6 +48,8 @@ enum State {
         rest: VecDeque<Bytes>,
         end: Status,
     },
+    /// Nothing follows the pieces with the transport: their reservations.
+    Ended(Vec<Weak<SharedReservation>>),
 }
 
 impl ResponseBuffer {
@@ -67,6 +69,12 @@ impl ResponseBuffer {
         buffered.state = State::Ready(responses);
     }
 
+    /// Drops everything except the reservations of pieces that the transport holds.
+    pub fn end(&self) {
+        let mut buffered = self.0.lock();
+        buffered.state = State::Ended(buffered.state.shared().to_vec());
+    }
+
     /// Takes the next event.
     pub fn take(&self, now: Duration) -> Next {
         let mut buffered = self.0.lock();
@@ -80,6 +88,17 @@ impl ResponseBuffer {
 /// The status of a call whose deadline has passed.
 pub(crate) fn deadline_exceeded() -> Status {
     Status::deadline_exceeded("The deadline of the call passed before its response was read")
+}
+
+impl State {
+    /// The reservations of pieces, as far as they can be taken back.
+    fn shared(&self) -> &[Weak<SharedReservation>] {
+        match self {
+            State::Ready(responses) => &responses.shared,
+            State::Ended(shared) => shared,
+            State::Filling | State::Cancelled { .. } => &[],
+        }
+    }
 }
 
 fn cancelled() -> Status {
@@ -115,17 +134,19 @@ impl Buffered {
                 None if self.message_left == 0 => Next::End(end.clone()),
                 None => Next::Reset(reset(end)),
             },
-            State::Filling => Next::Reset(Status::internal("The response was requested twice at the same time")),
+            State::Filling | State::Ended(_) => {
+                Next::Reset(Status::internal("The response was requested twice at the same time"))
+            }
         }
     }
 
     /// Drops everything except a small rest of a message. Returns the released bytes.
     fn clear(&mut self, end: Status) -> usize {
-        let State::Ready(responses) = &mut self.state else {
-            return 0;
-        };
+        let shared: Vec<Arc<SharedReservation>> = self.state.shared().iter().filter_map(Weak::upgrade).collect();
         let mut rest = VecDeque::new();
-        if self.message_left <= PIECE_BYTES_MAX {
+        if let State::Ready(responses) = &mut self.state
+            && self.message_left <= PIECE_BYTES_MAX
+        {
             let mut left = self.message_left;
             while left > 0
                 && let Some(piece) = responses.ready.front_mut()
@@ -139,16 +160,16 @@ impl Buffered {
                 }
             }
         }
-        let shared: Vec<Arc<SharedReservation>> = responses.shared.iter().filter_map(Weak::upgrade).collect();
-        self.state = State::Cancelled { rest, end };
+        match self.state {
+            State::Ready(_) => self.state = State::Cancelled { rest, end },
+            State::Ended(_) => self.state = State::Ended(Vec::new()),
+            State::Filling | State::Cancelled { .. } => {}
+        }
         shared.iter().map(|shared| shared.cancel()).sum()
     }
 
     fn overdue(&self, now: Duration) -> Option<Overdue> {
-        let State::Ready(responses) = &self.state else {
-            return None;
-        };
-        let shared: Vec<Arc<SharedReservation>> = responses.shared.iter().filter_map(Weak::upgrade).collect();
+        let shared: Vec<Arc<SharedReservation>> = self.state.shared().iter().filter_map(Weak::upgrade).collect();
         if shared.is_empty() {
             return None;
         }

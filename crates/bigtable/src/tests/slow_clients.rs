@@ -5,7 +5,12 @@
 use super::*;
 use crate::testing::{RowMerger, clock};
 use crate::wire;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::time::Instant;
 use tonic::Streaming;
 use tonic::codegen::http;
@@ -151,32 +156,85 @@ async fn the_deadline_of_a_client_holds_for_a_read_that_waits() {
     assert_eq!(begun.elapsed(), Duration::from_secs(2));
 }
 
-/// A connection whose client opens no windows, so that it gets the heads of responses only.
-async fn without_windows(harness: &Harness) -> h2::client::SendRequest<Bytes> {
-    let (client, server) = tokio::io::duplex(1 << 20);
+type Client = h2::client::SendRequest<Bytes>;
+
+/// A client's side of a connection. Once it is deaf it reads nothing.
+struct Socket(DuplexStream, Arc<AtomicBool>);
+
+impl AsyncRead for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.1.load(Ordering::Relaxed) {
+            true => Poll::Pending,
+            false => Pin::new(&mut self.0).poll_read(cx, into),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// A connection with these windows and with space for some bytes on their way, and the switch that makes the client deaf.
+async fn connected(harness: &Harness, windows: u32, bytes: usize) -> (Client, Arc<AtomicBool>) {
+    let (client, server) = tokio::io::duplex(bytes);
     let (service, env) = (harness.service.clone(), clock::env());
     tokio::spawn(async move {
         stele_serving::serve(server, service, crate::HTTP2_SETTINGS, env, std::future::pending()).await
     });
+    let deaf = Arc::new(AtomicBool::new(false));
     let mut builder = h2::client::Builder::new();
-    let (client, connection) = builder.initial_window_size(0).handshake(client).await.unwrap();
+    builder
+        .initial_window_size(windows)
+        .initial_connection_window_size(windows.max(1 << 16));
+    let (client, connection) = builder.handshake(Socket(client, Arc::clone(&deaf))).await.unwrap();
     tokio::spawn(connection);
-    client.ready().await.unwrap()
+    (client.ready().await.unwrap(), deaf)
 }
 
-/// A call whose response has begun.
-async fn begun(
-    client: &mut h2::client::SendRequest<Bytes>,
+/// A connection whose client opens no windows, so that it gets the heads of responses only.
+async fn without_windows(harness: &Harness) -> Client {
+    connected(harness, 0, 1 << 20).await.0
+}
+
+/// A connection whose client opens the largest windows, and reads nothing any more.
+async fn deaf(harness: &Harness, bytes: usize) -> Client {
+    let (client, deaf) = connected(harness, i32::MAX as u32, bytes).await;
+    // It has read the server's settings, and waits for more.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    deaf.store(true, Ordering::Relaxed);
+    client
+}
+
+/// Begins a call with the given message, of which some bytes are not sent.
+fn call(
+    client: &mut Client,
     method: &str,
     message: &impl prost::Message,
-) -> h2::RecvStream {
+    withheld: usize,
+) -> (h2::client::ResponseFuture, h2::SendStream<Bytes>) {
     let head = http::Request::post(format!("http://test/google.bigtable.v2.Bigtable/{method}"));
     let (response, mut body) = client.send_request(head.body(()).unwrap(), false).unwrap();
     let mut bytes = vec![0];
     bytes.extend_from_slice(&(message.encoded_len() as u32).to_be_bytes());
     message.encode(&mut bytes).unwrap();
-    body.send_data(bytes.into(), true).unwrap();
-    response.await.unwrap().into_body()
+    bytes.truncate(bytes.len() - withheld);
+    body.send_data(bytes.into(), withheld == 0).unwrap();
+    (response, body)
+}
+
+/// A call whose response has begun.
+async fn begun(client: &mut Client, method: &str, message: &impl prost::Message) -> h2::RecvStream {
+    call(client, method, message, 0).0.await.unwrap().into_body()
 }
 
 #[tokio::test(start_paused = true)]
@@ -218,6 +276,77 @@ async fn clients_that_take_nothing_do_not_keep_others_out() {
         let end = stalled.data().await.unwrap().unwrap_err();
         assert_eq!(end.reason(), Some(expected));
     }
+}
+
+fn in_flight(harness: &Harness) -> usize {
+    let metrics = harness.metrics.render();
+    let line = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("stele_bigtable_requests_in_flight "));
+    line.unwrap().parse().unwrap()
+}
+
+/// A table with a row of this size, and a request for the row.
+async fn with_row(harness: &Harness, bytes: usize) -> v2::ReadRowsRequest {
+    harness.tables().create_table(table_request("t")).await.unwrap();
+    harness.put("row", "f", "q", vec![7; bytes]).await;
+    v2::ReadRowsRequest {
+        table_name: TABLE.into(),
+        rows: Some(v2::RowSet {
+            row_keys: vec!["row".into()],
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+/// The transport takes small responses whole, and their calls would end while it holds them.
+#[tokio::test(start_paused = true)]
+async fn responses_that_cannot_be_written_count_and_do_not_keep_others_out() {
+    let limits = CallLimits {
+        calls_max: 20,
+        ..CallLimits::default()
+    };
+    let harness = Harness::with_pool(limits, Pool::default(), clock::env());
+    let read = with_row(&harness, 60 << 10).await;
+    let mut client = deaf(&harness, 100).await;
+    let _calls: Vec<_> = (0..40).map(|_| call(&mut client, "ReadRows", &read, 0)).collect();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    // Others take the places of the responses that the connection has gathered.
+    let mut held = Vec::new();
+    while let Ok(response) = harness.data().read_rows(read.clone()).await {
+        held.push(response);
+    }
+    assert!(held.len() <= 2, "{}", held.len());
+    let refused = || async { code(harness.data().read_rows(read.clone()).await) };
+    assert_eq!(refused().await, Code::Unavailable, "clients have some seconds");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    // One of them may be the response that is being written, whose memory is not freed.
+    for _ in 0..2 {
+        assert_eq!(refused().await, Code::Unavailable);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(refused().await, Code::Ok);
+    // Its connection ends when it has taken nothing for a while.
+    tokio::time::sleep(Duration::from_secs(150)).await;
+    assert_eq!(in_flight(&harness), held.len());
+}
+
+/// The transport holds the last pieces of these responses, and all of their reservations with them.
+#[tokio::test(start_paused = true)]
+async fn responses_whose_ends_cannot_be_written_do_not_keep_their_reservations() {
+    let harness = Harness::with_pool(CallLimits::for_memory(256 << 20), Pool::new(256 << 20), clock::env());
+    let read = with_row(&harness, 900_000).await;
+    let mut calls = Vec::new();
+    for _ in 0..40 {
+        let mut client = deaf(&harness, 800_000).await;
+        calls.push((call(&mut client, "ReadRows", &read, 0), client));
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let begun = Instant::now();
+    assert_eq!(code(harness.data().read_rows(read).await), Code::Ok);
+    assert!(begun.elapsed() > Duration::from_secs(1), "there was memory");
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
 /// The families of a table that was created again have the numbers of former families.

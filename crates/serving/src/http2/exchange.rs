@@ -1,31 +1,53 @@
 //! One request and its response.
 
 use super::Http2Service;
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use futures::future::BoxFuture;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
 use http_body::Body;
 use std::error::Error;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// A request that is served. It ends when its response has been handed to the transport, or when the client has reset
-/// the stream.
-pub(super) struct Exchange<S: Http2Service> {
-    respond: SendResponse<Bytes>,
-    state: State<S::Body>,
+/// A piece of a body that the transport holds. The transport drops it when it has written it, or when the stream is reset.
+pub(super) struct Piece {
+    bytes: Bytes,
+    _of_body: Arc<()>,
 }
 
-enum State<B> {
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+    }
+}
+
+/// A request that is served. It ends when all of its response has been handed to the transport, or when the stream is reset. Its
+/// result is the body of which the transport may still hold pieces.
+pub(super) struct Exchange<S: Http2Service> {
+    respond: SendResponse<Piece>,
+    state: State<S>,
+}
+
+enum State<S: Http2Service> {
     /// The front end works on the response.
-    Serving(BoxFuture<'static, http::Response<B>>),
+    Serving(BoxFuture<'static, http::Response<S::Body>>),
     /// The body is sent as the client takes it.
-    Sending(SendStream<Bytes>, B),
+    Sending(Sending<S>),
+    Ended,
 }
 
 impl<S: Http2Service> Exchange<S> {
-    pub fn new(response: BoxFuture<'static, http::Response<S::Body>>, respond: SendResponse<Bytes>) -> Self {
+    pub fn new(response: BoxFuture<'static, http::Response<S::Body>>, respond: SendResponse<Piece>) -> Self {
         Exchange {
             respond,
             state: State::Serving(response),
@@ -34,72 +56,122 @@ impl<S: Http2Service> Exchange<S> {
 }
 
 impl<S: Http2Service> Future for Exchange<S> {
-    type Output = ();
+    type Output = Option<Sending<S>>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Sending<S>>> {
         let this = &mut *self;
         loop {
             match &mut this.state {
                 State::Serving(response) => {
                     let Poll::Ready(response) = response.as_mut().poll(cx) else {
-                        return this.respond.poll_reset(cx).map(drop);
+                        return this.respond.poll_reset(cx).map(|_| None);
                     };
                     let (head, body) = response.into_parts();
                     let ended = body.is_end_stream();
                     let head = http::Response::from_parts(head, ());
                     match this.respond.send_response(head, ended) {
-                        Ok(stream) if !ended => this.state = State::Sending(stream, body),
+                        Ok(stream) if !ended => this.state = State::Sending(Sending::new(stream, body)),
                         // Sent, or the client is gone.
-                        _ => return Poll::Ready(()),
+                        _ => return Poll::Ready(None),
                     }
                 }
-                State::Sending(stream, body) => return poll_send::<S>(stream, body, cx),
+                State::Sending(sending) => {
+                    if sending.poll_send(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                    match std::mem::replace(&mut this.state, State::Ended) {
+                        State::Sending(sending) => return Poll::Ready(Some(sending)),
+                        // It was sending a moment ago.
+                        other => this.state = other,
+                    }
+                }
+                State::Ended => return Poll::Ready(None),
             }
         }
     }
 }
 
-/// Sends a body, no further ahead of the client than one piece.
-fn poll_send<S: Http2Service>(stream: &mut SendStream<Bytes>, body: &mut S::Body, cx: &mut Context<'_>) -> Poll<()> {
-    loop {
-        // One byte of capacity asks for the next piece; the transport queues the rest of it.
-        stream.reserve_capacity(1);
-        while stream.capacity() == 0 {
-            match stream.poll_capacity(cx) {
-                Poll::Ready(Some(Ok(_))) => {}
-                Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => {
-                    if let Poll::Ready(reason) = S::poll_give_up(body, cx) {
-                        stream.send_reset(reason);
-                        return Poll::Ready(());
-                    }
-                    return stream.poll_reset(cx).map(drop);
+/// A body that is sent.
+pub(super) struct Sending<S: Http2Service> {
+    stream: SendStream<Piece>,
+    body: S::Body,
+    /// Shared with the pieces that the transport holds.
+    pieces: Arc<()>,
+}
+
+impl<S: Http2Service> Sending<S> {
+    fn new(stream: SendStream<Piece>, body: S::Body) -> Self {
+        Sending {
+            stream,
+            body,
+            pieces: Arc::default(),
+        }
+    }
+
+    /// Whether the transport holds nothing of the body.
+    pub fn is_written(&self) -> bool {
+        Arc::strong_count(&self.pieces) == 1
+    }
+
+    /// For a body of which all has been handed to the transport, or whose stream is reset: ready when the transport holds nothing of
+    /// it. Its client may take nothing until then, so the front end may give it up.
+    pub fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // The transport drops its pieces with the reset, except for one that it has begun to write.
+        if self.is_written() || (self.poll_give_up(cx).is_ready() && self.is_written()) {
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    }
+
+    fn poll_give_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let given_up = S::poll_give_up(&mut self.body, cx);
+        given_up.map(|reason| self.stream.send_reset(reason))
+    }
+
+    fn send_data(&mut self, bytes: Bytes, ended: bool) -> Result<(), h2::Error> {
+        let piece = Piece {
+            bytes,
+            _of_body: Arc::clone(&self.pieces),
+        };
+        self.stream.send_data(piece, ended)
+    }
+
+    /// Sends the body, no further ahead of the client than one piece.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            // One byte of capacity asks for the next piece; the transport queues the rest of it.
+            self.stream.reserve_capacity(1);
+            while self.stream.capacity() == 0 {
+                match self.stream.poll_capacity(cx) {
+                    Poll::Ready(Some(Ok(_))) => {}
+                    Poll::Ready(_) => return Poll::Ready(()),
+                    Poll::Pending if self.poll_give_up(cx).is_ready() => return Poll::Ready(()),
+                    Poll::Pending => return self.stream.poll_reset(cx).map(drop),
                 }
             }
-        }
-        let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) else {
-            return stream.poll_reset(cx).map(drop);
-        };
-        let sent = match frame {
-            Some(Ok(frame)) => match frame.into_data() {
-                Ok(data) => stream
-                    .send_data(data, body.is_end_stream())
-                    .map(|()| body.is_end_stream()),
-                Err(frame) => match frame.into_trailers() {
-                    Ok(trailers) => stream.send_trailers(trailers).map(|()| true),
-                    Err(_) => Ok(false),
+            let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+                return self.stream.poll_reset(cx).map(drop);
+            };
+            let ended = self.body.is_end_stream();
+            let sent = match frame {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.send_data(data, ended).map(|()| ended),
+                    Err(frame) => match frame.into_trailers() {
+                        Ok(trailers) => self.stream.send_trailers(trailers).map(|()| true),
+                        Err(_) => Ok(false),
+                    },
                 },
-            },
-            Some(Err(error)) => {
-                stream.send_reset(reason(&error));
-                return Poll::Ready(());
+                Some(Err(error)) => {
+                    self.stream.send_reset(reason(&error));
+                    return Poll::Ready(());
+                }
+                None => self.send_data(Bytes::new(), true).map(|()| true),
+            };
+            match sent {
+                Ok(false) => {}
+                // All is sent, or the client is gone.
+                Ok(true) | Err(_) => return Poll::Ready(()),
             }
-            None => stream.send_data(Bytes::new(), true).map(|()| true),
-        };
-        match sent {
-            Ok(false) => {}
-            // All is sent, or the client is gone.
-            Ok(true) | Err(_) => return Poll::Ready(()),
         }
     }
 }

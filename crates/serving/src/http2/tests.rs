@@ -2,11 +2,12 @@
 #![allow(clippy::disallowed_methods, reason = "clients are tasks of the test's runtime")]
 
 use super::*;
+use futures::FutureExt;
 use http_body::Frame;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use stele_env::tokio_env::TokioRuntime;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::sync::Notify;
@@ -29,27 +30,39 @@ const PIPE_BYTES: usize = 1 << 20;
 /// The bytes with which a client begins: it has no settings of its own.
 const BEGINNING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
+/// A body of which the transport queues all without a pause.
+const PIECE_BYTES: usize = SEND_BUFFER_BYTES - 10_000;
+
 /// Pieces of a body, then the end.
-struct Pieces(VecDeque<Bytes>, Arc<AtomicUsize>);
+struct Pieces {
+    left: VecDeque<Bytes>,
+    taken: Arc<AtomicUsize>,
+    gives_up: Arc<AtomicBool>,
+    _alive: Alive,
+}
 
 impl http_body::Body for Pieces {
     type Data = Bytes;
     type Error = Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let piece = self.0.pop_front();
-        self.1.fetch_add(usize::from(piece.is_some()), Ordering::Relaxed);
+        let piece = self.left.pop_front();
+        self.taken.fetch_add(usize::from(piece.is_some()), Ordering::Relaxed);
         Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
     }
 }
 
-/// Serves `/now` immediately, `/slow` after a millisecond of the thread, `/later` when told, `/never` never, and `/large` with a body
-/// of 64 pieces of 64 KiB.
+/// Serves `/now` immediately, `/slow` after a millisecond of the thread, `/later` when told, `/never` never, `/piece` with a body of
+/// [`PIECE_BYTES`], and `/large` with one of 64 pieces of 64 KiB.
 #[derive(Clone, Default)]
 struct Model {
     later: Arc<Notify>,
     /// Requests whose future exists.
     alive: Arc<AtomicUsize>,
+    /// Bodies of responses.
+    bodies: Arc<AtomicUsize>,
+    /// Bodies are given up that are not taken.
+    gives_up: Arc<AtomicBool>,
     /// Pieces of bodies that the transport has taken.
     taken: Arc<AtomicUsize>,
     /// Slow requests since another task had a turn, and the most of them.
@@ -92,8 +105,26 @@ impl Http2Service for Model {
                 "/large" => 64,
                 _ => 1,
             };
-            let piece = Bytes::from(vec![7; if pieces > 1 { 64 << 10 } else { 300 }]);
-            http::Response::new(Pieces(vec![piece; pieces].into(), Arc::clone(&model.taken)))
+            let bytes = match request.uri().path() {
+                "/large" => 64 << 10,
+                "/piece" => PIECE_BYTES,
+                _ => 300,
+            };
+            let piece = Bytes::from(vec![7; bytes]);
+            model.bodies.fetch_add(1, Ordering::Relaxed);
+            http::Response::new(Pieces {
+                left: vec![piece; pieces].into(),
+                taken: Arc::clone(&model.taken),
+                gives_up: Arc::clone(&model.gives_up),
+                _alive: Alive(Arc::clone(&model.bodies)),
+            })
+        }
+    }
+
+    fn poll_give_up(body: &mut Pieces, _: &mut Context<'_>) -> Poll<h2::Reason> {
+        match body.gives_up.load(Ordering::Relaxed) {
+            true => Poll::Ready(h2::Reason::CANCEL),
+            false => Poll::Pending,
         }
     }
 }
@@ -382,23 +413,85 @@ async fn calls_that_are_cancelled_before_they_are_taken_end_no_connection() {
     assert_eq!(model.alive.load(Ordering::Relaxed), 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_client_that_reads_nothing_costs_one_buffer() {
-    let model = Model::default();
+/// A client that has read nothing. It gives a window of 2^31 - 1 bytes to each stream and to the connection, and has begun some
+/// requests for a path of six bytes.
+async fn deaf(model: &Model, path: &[u8; 6], requests: u8) -> (DuplexStream, Served) {
     let (mut client, server) = duplex(100);
     let (service, env) = (model.clone(), TokioRuntime::current());
-    tokio::spawn(async move { serve(server, service, SETTINGS, env, std::future::pending()).await });
-    // A window of 2^31 - 1 bytes for each stream and for the connection, and a request for `/large`.
+    let served = tokio::spawn(async move { serve(server, service, SETTINGS, env, std::future::pending()).await });
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     bytes.extend_from_slice(b"\0\0\x06\x04\0\0\0\0\0\0\x04\x7f\xff\xff\xff");
     bytes.extend_from_slice(b"\0\0\x04\x08\0\0\0\0\0\x7f\xff\0\0");
-    let headers = b"\x82\x86\x44\x06/large\x41\x01t";
-    bytes.extend_from_slice(&[0, 0, headers.len() as u8, 1, 5, 0, 0, 0, 1]);
-    bytes.extend_from_slice(headers);
+    let headers = [b"\x82\x86\x44\x06", &path[..], b"\x41\x01t"].concat();
+    for request in 0..requests {
+        bytes.extend_from_slice(&[0, 0, headers.len() as u8, 1, 5, 0, 0, 0, 2 * request + 1]);
+        bytes.extend_from_slice(&headers);
+    }
     client.write_all(&bytes).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
+    (client, served)
+}
+
+const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0a probe!";
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_nothing_costs_one_buffer() {
+    let model = Model::default();
+    let (_client, _) = deaf(&model, b"/large", 1).await;
     let taken = model.taken.load(Ordering::Relaxed);
     assert!((1..=3).contains(&taken), "{taken} pieces of 64 KiB");
+}
+
+/// Otherwise no limit of a front end would bound the bytes that are queued for a client that reads nothing.
+#[tokio::test(start_paused = true)]
+async fn a_body_is_kept_until_it_is_written() {
+    let model = Model::default();
+    let (mut client, _served) = deaf(&model, b"/piece", 20).await;
+    assert_eq!(model.taken.load(Ordering::Relaxed), 20, "all are with the transport");
+    let kept = model.bodies.load(Ordering::Relaxed);
+    assert!((18..=20).contains(&kept), "{kept}: the connection has gathered one");
+    let mut sink = vec![0; 20 * PIECE_BYTES];
+    client.read_exact(&mut sink).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(model.bodies.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_cannot_be_written_is_given_up() {
+    let model = Model::default();
+    let (mut client, served) = deaf(&model, b"/piece", 20).await;
+    model.gives_up.store(true, Ordering::Relaxed);
+    // Something that wakes the connection.
+    client.write_all(PING).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let kept = model.bodies.load(Ordering::Relaxed);
+    assert!(kept <= 1, "{kept}: one is being written");
+    let mut sink = vec![0; 1 << 10];
+    while tokio::time::timeout(Duration::from_secs(1), client.read_exact(&mut sink))
+        .await
+        .is_ok()
+    {}
+    assert_eq!(model.bodies.load(Ordering::Relaxed), 0);
+    assert!(!served.is_finished(), "the connection goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_ends_whose_client_takes_nothing_though_it_sends() {
+    let model = Model::default();
+    let (mut silent, ended) = deaf(&model, b"/piece", 20).await;
+    let (mut slow, goes_on) = deaf(&model, b"/piece", 20).await;
+    for _ in 0..2 * OUTPUT_WAIT.as_secs() / 20 {
+        assert!(!goes_on.is_finished());
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        let _ = silent.write_all(PING).await;
+        slow.write_all(PING).await.unwrap();
+        slow.read_u8().await.unwrap();
+    }
+    let ended = ended.now_or_never().expect("it has ended").unwrap();
+    assert!(matches!(ended, Err(ConnectionError::NotTaken)), "{ended:?}");
+    assert!(!goes_on.is_finished());
+    drop((slow, goes_on.await));
+    assert_eq!(model.bodies.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]

@@ -9,13 +9,15 @@ use std::time::Duration;
 use stele_env::Env;
 
 /// Watches a counter that must move while progress is due.
-pub(super) struct Progress {
+pub struct Progress {
     period: Duration,
     /// The counter when the period began, and its end.
     running: Option<(u64, BoxFuture<'static, ()>)>,
 }
 
 impl Progress {
+    /// A watch that finds a counter still after one to two of these periods.
+    #[must_use]
     pub fn within(period: Duration) -> Self {
         Progress { period, running: None }
     }
