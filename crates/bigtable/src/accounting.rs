@@ -8,12 +8,12 @@
 //! A message larger than the whole budget of requests is not charged to that budget. It takes the overdraft of the
 //! process, which one request at a time may have ([`Pool::try_overdraft`]).
 //!
-//! A call lasts from its first header until its response body has been sent or dropped. All charges end with the call. When the
-//! calls in flight are as many as may be, [`crate::stalled`] ends those whose clients take nothing.
+//! A call lasts from its first header until the transport has written its response, or has dropped it. All charges end with the call.
+//! When the calls in flight are as many as may be, [`crate::stalled`] ends those whose clients send or take nothing.
 
 use crate::limits::{CARRIED_OUT_BYTES_MIN, CallLimits};
 use crate::response_memory::SMALL_BYTES;
-use crate::stalled::{Stalled, StalledResponses};
+use crate::stalled::{Stalled, StalledCalls};
 use crate::status::unimplemented;
 use crate::trace_context::{SYSTEM, is_error, parent};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -35,8 +35,8 @@ pub(crate) struct CallAccounting {
     env: Env,
     limits: CallLimits,
     slots: Arc<Semaphore>,
-    /// Responses that hold a slot and wait for their clients.
-    stalled: StalledResponses,
+    /// Calls that hold a slot and wait for their clients.
+    stalled: StalledCalls,
     memory: Consumer,
     requests: IntCounterVec,
     seconds: HistogramVec,
@@ -79,7 +79,7 @@ impl CallAccounting {
         CallAccounting {
             env,
             slots: Arc::new(Semaphore::new(limits.calls_max)),
-            stalled: StalledResponses::default(),
+            stalled: StalledCalls::default(),
             limits,
             memory: pool.of(Part::Requests),
             requests,
@@ -223,9 +223,18 @@ impl Call {
         self.trace.as_ref()
     }
 
-    /// Adds its response to those that wait for their clients.
+    /// Adds it to those that wait for their clients to take a response.
     pub fn stalled(&self) -> Stalled {
         self.accounting.stalled.add(self.env().now())
+    }
+
+    /// Adds it to those that wait for their clients to send a request. It counts from the first header. The bytes
+    /// that have arrived earn time at the slowest rate, so a few bytes now and then keep no slot.
+    pub fn awaits_request(&self) -> Stalled {
+        let arrived = self.request_bytes.load(Ordering::Relaxed);
+        self.accounting
+            .stalled
+            .add(self.started + CallLimits::arrival_time(arrived))
     }
 
     pub fn env(&self) -> &Env {

@@ -193,7 +193,7 @@ const CALLS_MAX: usize = 8_192;
 const CALLS_MIN: usize = 512;
 
 /// Memory of a call in addition to its request and the reservation of its response. While it is decoded it has headers
-/// of 16 KiB at most, then a task and two pieces of 64 KiB with the transport.
+/// of 16 KiB at most, then a task and two pieces of 64 KiB with the transport. The call lasts until those are written.
 const CALL_BYTES: usize = 128 << 10;
 
 /// Budget from which one request may be as large as the largest value, regardless of the use by others. The value is in
@@ -245,7 +245,12 @@ impl CallLimits {
 
     /// How long a request may take until this many bytes of it have arrived.
     pub(crate) fn arrival_wait(&self, bytes: usize) -> Duration {
-        self.arrival_wait + Duration::from_secs((bytes / ARRIVAL_BYTES_PER_SECOND) as u64)
+        self.arrival_wait + Self::arrival_time(bytes)
+    }
+
+    /// Time that these bytes of a request take at the slowest rate, in whole seconds.
+    pub(crate) fn arrival_time(bytes: usize) -> Duration {
+        Duration::from_secs((bytes / ARRIVAL_BYTES_PER_SECOND) as u64)
     }
 }
 

@@ -1,10 +1,12 @@
 //! The body of a request, charged to its call while it arrives.
 //!
 //! Every request is read through [`RequestBody`], before anything of it is decoded. It checks the announced size of the
-//! message once the prefix has arrived, charges each frame, and fails a request that arrives too slowly.
+//! message once the prefix has arrived, charges each frame, and fails a request that arrives too slowly. It does so earlier while
+//! other calls are refused ([`crate::stalled`]).
 
 use crate::accounting::Call;
 use crate::messages::{self, PREFIX_BYTES, check_encoding};
+use crate::stalled::Stalled;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::future::Future;
@@ -30,6 +32,8 @@ struct RequestBody<'c, B> {
     prefix_len: usize,
     /// Fires when the request may have become too slow. Set once the body has been waited for.
     alarm: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Set while the body is waited for.
+    stalled: Option<Stalled>,
     /// No more of the request is read before this ends: caches shrink meanwhile to make space for it.
     settles: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
@@ -42,6 +46,7 @@ impl<'c, B> RequestBody<'c, B> {
             prefix: [0; PREFIX_BYTES],
             prefix_len: 0,
             alarm: None,
+            stalled: None,
             settles: None,
         }
     }
@@ -64,8 +69,15 @@ impl<'c, B> RequestBody<'c, B> {
         self.call.charge(data.len())
     }
 
-    /// Waits no longer than a request may take to arrive.
-    fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+    /// Waits no longer than a request may take to arrive, which is less while other calls are refused.
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        let call = self.call;
+        let stalled = self.stalled.get_or_insert_with(|| call.awaits_request());
+        if stalled.poll(cx).is_ready() {
+            return Poll::Ready(Status::unavailable(
+                "Too many calls are in flight, and the request arrives slowly; retry after backing off",
+            ));
+        }
         loop {
             if let Some(alarm) = &mut self.alarm {
                 ready!(alarm.as_mut().poll(cx));
@@ -94,8 +106,9 @@ where
             self.settles = None;
         }
         let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
-            return self.poll_alarm(cx).map(|status| Some(Err(status)));
+            return self.poll_late(cx).map(|status| Some(Err(status)));
         };
+        self.stalled = None;
         if let Some(Ok(frame)) = &frame
             && let Some(data) = frame.data_ref()
             && let Err(status) = self.arrived(data)

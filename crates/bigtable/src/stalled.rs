@@ -1,9 +1,10 @@
-//! Gives up responses that their clients do not take while other calls are refused.
+//! Gives up calls that wait for their clients while other calls are refused.
 //!
-//! A call keeps its place among the calls in flight until its response has been sent. A client that opens no window would keep it
-//! for ever, and a few connections could have all places. A *stalled* response is one that waits for its client. It is harmless
-//! until a call is refused for want of a place. Each refusal gives up the response that has stalled longest, if that is at least
-//! [`PATIENCE`]. Its stream is reset, and a repetition of the refused call finds the place.
+//! A call keeps its place among the calls in flight from its first header until its response has been written. A client that does not
+//! send the rest of its request, or takes nothing of the response, would keep it for long, and a few connections could have all
+//! places. A *stalled* call is one that waits for its client. It is harmless until a call is refused for want of a place. Each refusal
+//! gives up the call that has stalled longest, if that is at least [`PATIENCE`]. It gets UNAVAILABLE, or its stream is reset once its
+//! response has begun. A repetition of the refused call finds the place.
 
 use crate::response_memory::PATIENCE;
 use parking_lot::Mutex;
@@ -12,56 +13,59 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// All stalled responses. Each is of a call in flight, which bounds their number.
+/// All stalled calls. They are calls in flight, which bounds their number.
 #[derive(Default)]
-pub(crate) struct StalledResponses(Arc<Mutex<Waiting>>);
+pub(crate) struct StalledCalls(Arc<Mutex<Waiting>>);
 
 #[derive(Default)]
 struct Waiting {
     next: u64,
-    /// Since when each has stalled, and the task that sends it. In the order in which they stalled.
-    by_number: BTreeMap<u64, (Duration, Waker)>,
+    /// The task of each. In the order in which they stalled.
+    by_time: BTreeMap<Since, Waker>,
 }
 
-/// A stalled response, until this is dropped.
+/// The time since which a call has stalled, and its number.
+type Since = (Duration, u64);
+
+/// A stalled call, until this is dropped.
 pub(crate) struct Stalled {
     waiting: Arc<Mutex<Waiting>>,
-    number: u64,
+    since: Since,
 }
 
-impl StalledResponses {
-    /// Adds a response that stalls from now on.
-    pub fn add(&self, now: Duration) -> Stalled {
+impl StalledCalls {
+    /// Adds a call that has stalled since then.
+    pub fn add(&self, since: Duration) -> Stalled {
         let mut waiting = self.0.lock();
-        let number = waiting.next;
+        let since = (since, waiting.next);
         waiting.next += 1;
-        waiting.by_number.insert(number, (now, Waker::noop().clone()));
+        waiting.by_time.insert(since, Waker::noop().clone());
         Stalled {
             waiting: Arc::clone(&self.0),
-            number,
+            since,
         }
     }
 
-    /// Gives up the response that has stalled longest, if its client has had its time.
+    /// Gives up the call that has stalled longest, if its client has had its time.
     pub fn give_up_one(&self, now: Duration) {
         let mut waiting = self.0.lock();
         let overdue = waiting
-            .by_number
+            .by_time
             .first_entry()
-            .filter(|oldest| now >= oldest.get().0 + PATIENCE);
+            .filter(|oldest| now >= oldest.key().0 + PATIENCE);
         let given_up = overdue.map(|oldest| oldest.remove());
         drop(waiting);
-        if let Some((_, waker)) = given_up {
+        if let Some(waker) = given_up {
             waker.wake();
         }
     }
 }
 
 impl Stalled {
-    /// Ready when the response is given up.
+    /// Ready when the call is given up.
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
-        match self.waiting.lock().by_number.get_mut(&self.number) {
-            Some((_, waker)) => {
+        match self.waiting.lock().by_time.get_mut(&self.since) {
+            Some(waker) => {
                 waker.clone_from(context.waker());
                 Poll::Pending
             }
@@ -72,7 +76,7 @@ impl Stalled {
 
 impl Drop for Stalled {
     fn drop(&mut self) {
-        self.waiting.lock().by_number.remove(&self.number);
+        self.waiting.lock().by_time.remove(&self.since);
     }
 }
 
@@ -81,11 +85,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_response_that_has_stalled_longest_is_given_up_after_a_while() {
+    fn the_call_that_has_stalled_longest_is_given_up_after_a_while() {
         let at = Duration::from_secs;
         let mut context = Context::from_waker(Waker::noop());
-        let all = StalledResponses::default();
-        let (first, second, third) = (all.add(at(1)), all.add(at(2)), all.add(at(3)));
+        let all = StalledCalls::default();
+        // They are added in another order.
+        let (third, first, second) = (all.add(at(3)), all.add(at(1)), all.add(at(2)));
         let mut given_up = || [&second, &third].map(|stalled| stalled.poll(&mut context).is_ready());
         all.give_up_one(at(5));
         assert_eq!(given_up(), [false, false]);
@@ -96,6 +101,6 @@ mod tests {
         all.give_up_one(at(7));
         assert_eq!(given_up(), [true, false], "the third has a second left");
         drop((second, third));
-        assert!(all.0.lock().by_number.is_empty());
+        assert!(all.0.lock().by_time.is_empty());
     }
 }

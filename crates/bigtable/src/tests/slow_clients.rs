@@ -349,6 +349,40 @@ async fn responses_whose_ends_cannot_be_written_do_not_keep_their_reservations()
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
+#[tokio::test(start_paused = true)]
+async fn clients_that_send_no_request_do_not_keep_others_out() {
+    let limits = CallLimits {
+        calls_max: 2,
+        ..CallLimits::default()
+    };
+    let harness = Harness::with_pool(limits, Pool::default(), clock::env());
+    let read = with_row(&harness, 1_000_000).await;
+    let write = v2::MutateRowRequest {
+        table_name: TABLE.into(),
+        row_key: "r".into(),
+        mutations: vec![set("f", "q", 0, vec![7; 1_500_000])],
+        ..Default::default()
+    };
+    let (mut client, _) = connected(&harness, 1 << 20, 4 << 20).await;
+    // All but the last byte of the one, and nothing of the other.
+    let (_uploaded, _rest) = call(&mut client, "MutateRow", &write, 1);
+    let withheld = read.encoded_len() + 4;
+    let (unsent, mut body) = call(&mut client, "ReadRows", &read, withheld);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    // Some bytes now and then are not enough.
+    body.send_data(Bytes::from_static(&[0]), false).unwrap();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let call = || async { code(harness.data().read_rows(read.clone()).await) };
+    assert_eq!(call().await, Code::Unavailable);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(call().await, Code::Ok);
+    let given_up = unsent.await.unwrap();
+    let status = Status::from_header_map(given_up.headers()).unwrap();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("arrives slowly"), "{status}");
+    assert_eq!(in_flight(&harness), 1, "the upload arrives fast enough");
+}
+
 /// The families of a table that was created again have the numbers of former families.
 #[tokio::test(start_paused = true)]
 async fn a_read_that_waits_does_not_read_another_table_of_the_same_name() {
