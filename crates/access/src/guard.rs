@@ -104,6 +104,12 @@ impl Guard {
         self.rights_on(&self.grants(), table).is_seen()
     }
 
+    /// Whether the sizes of a table, and the numbers of operations on it, may be known. They tell of all of its rows, so a right on a
+    /// part of the table or on a view of it is not enough.
+    pub fn knows_figures(&self, table: &TableName) -> bool {
+        self.rights(&Resource::Table(table.clone())).has(Rights::VIEW)
+    }
+
     /// The rights on a table, or on the view of it.
     fn rights_on<'g>(&self, grants: &'g Grants, table: &TableName) -> TableRights<'g> {
         match &self.view {

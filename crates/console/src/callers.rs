@@ -61,6 +61,11 @@ impl Called {
         }
     }
 
+    /// Whether the caller may know the sizes of a table and the operations on it.
+    pub fn knows_figures(&self, table: &TableName) -> bool {
+        self.guard.as_ref().is_none_or(|guard| guard.knows_figures(table))
+    }
+
     /// Fails unless the caller may see the whole cluster.
     pub fn check_cluster(&self) -> Result<(), Failure> {
         match &self.guard {

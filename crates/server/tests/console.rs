@@ -480,8 +480,17 @@ fn callers_of_the_console_have_their_rights() {
     );
     let rules = ask("GET /api/rules", &alice, "").1;
     assert_eq!(rules["resources"][0]["rules"][0]["member"], "user:bob");
+    let sums = |token: &str| {
+        let tables = ask("GET /api/tables", token, "").1;
+        let table = &tables["tables"][0];
+        (table["served"].as_u64(), table["memtable_bytes"].as_u64() > Some(0))
+    };
+    assert_eq!((sums(&alice), sums(&bob)), ((Some(1), true), (Some(1), true)));
     assert_eq!(ask("POST /api/rules", &alice, &rule.replace("grant", "revoke")).0, 200);
     assert_eq!(ask("GET /api/rows?table=shop/orders", &bob, "").0, 403);
+    let part = ["grant", "bob", "read", "shop/orders", "--prefix", "a"];
+    server.says(&[&part[..], &root[..]].concat());
+    assert_eq!(sums(&bob), (Some(1), false), "sizes tell of all rows");
     let top = ["top", "--once", "--http", &server.http, "--token-file", &path("alice")];
     assert!(server.client(&top).status.success());
     assert_eq!(server.stop(Signal::TERM), Some(0));

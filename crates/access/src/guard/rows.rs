@@ -323,7 +323,11 @@ impl TableService for Guard {
 
     async fn tablets(&self, table: &TableName) -> ServiceResult<Vec<TabletInfo>> {
         self.check_seen("tablets", table)?;
-        self.on_behalf(self.service.tablets(table)).await
+        let mut tablets = self.on_behalf(self.service.tablets(table)).await?;
+        if !self.knows_figures(table) {
+            tablets.iter_mut().for_each(|tablet| tablet.figures = None);
+        }
+        Ok(tablets)
     }
 }
 

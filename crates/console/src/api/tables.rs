@@ -38,7 +38,7 @@ struct Table {
     families: Vec<String>,
     family_count: usize,
     groups: usize,
-    /// All tablets, and those that this server serves. The sums below are of these.
+    /// All tablets, and those that this server serves. The sums below are of these, or 0 for a caller that may not know them.
     tablets: usize,
     served: usize,
     #[serde(flatten)]
@@ -81,7 +81,9 @@ pub(super) async fn get(served: Served, Parameters(wanted): Parameters<Wanted>) 
     for line in served.parts.server.lines(|_, name| sums.contains_key(name)) {
         if let Some((count, sum)) = sums.get_mut(&line.table) {
             *count += 1;
-            sum.add(&line);
+            if served.knows_figures(&line.table) {
+                sum.add(&line);
+            }
         }
     }
     let tables = page.into_iter().map(|schema| {

@@ -10,7 +10,7 @@ use stele_client::{
     BulkLoad, ClusterCheck, ClusterStatus, CompactionState, FamilyChange, GroupChange, LoadTarget, Loaded, MutateRows,
     NewSnapshot, NewTable, ReadRows, RowOperation, RowOutcome, RowSample, RowStream, RowsOperation, ServiceError,
     ServiceResult, SnapshotCopy, SnapshotInfo, SnapshotName, SnapshotUpdate, TableAdmin, TableGroups, TableService,
-    TableUpdate, TabletInfo, TabletPlace, TabletStatus,
+    TableUpdate, TabletFigures, TabletInfo, TabletPlace, TabletStatus,
 };
 use stele_filter::Filter;
 use stele_types::row::ReadCounts;
@@ -161,8 +161,21 @@ impl TableService for Fake {
         reached()
     }
 
+    /// One tablet, if streams are served.
     async fn tablets(&self, _: &TableName) -> ServiceResult<Vec<TabletInfo>> {
-        reached()
+        let tablet = TabletInfo {
+            id: TabletId(1),
+            range: RowRange::all(),
+            figures: Some(TabletFigures {
+                bytes: 1,
+                storage: None,
+                operations: None,
+            }),
+        };
+        match self.serves_streams.load(Ordering::Relaxed) {
+            true => Ok(vec![tablet]),
+            false => reached(),
+        }
     }
 }
 

@@ -42,3 +42,37 @@ async fn first_rows_of_tablets_are_for_those_who_may_read_them() {
     setting.give("alice", Resource::Table(table()), Rights::READ).await;
     assert_eq!((&*shown("alice").await, &*shown("root").await), (&b"r"[..], &b"r"[..]));
 }
+
+/// Sizes and numbers of operations tell of rows, so a right on a part of a table does not show them.
+#[tokio::test]
+async fn figures_of_tablets_are_for_those_who_may_see_the_whole_table() {
+    let setting = Setting::new().await;
+    setting.fake.serve_streams();
+    let part = AccessRule {
+        row_prefix: Bytes::from_static(b"a"),
+        ..AccessRule::whole(Member::User("alice".into()), Rights::READ.and(Rights::WRITE))
+    };
+    let view = Resource::View {
+        table: table(),
+        view: "v".to_owned(),
+    };
+    setting.add(Resource::Table(table()), part).await;
+    setting.give("bob", Resource::Table(table()), Rights::VIEW).await;
+    setting
+        .give("carol", Resource::Namespace("n".into()), Rights::WRITE)
+        .await;
+    setting.give("dave", view, Rights::READ).await;
+    for (guard, is_told) in [
+        (setting.guard("alice"), false),
+        (setting.guard("bob"), true),
+        (setting.guard("carol"), true),
+        (setting.guard("dave").through("v"), false),
+        (setting.guard("bob").through("v"), true),
+        (setting.guard("root"), true),
+    ] {
+        let name = guard.caller().name();
+        let tablets = guard.tablets(&table()).await.unwrap();
+        assert_eq!(tablets.len(), 1, "{name}");
+        assert_eq!(tablets[0].figures.is_some(), is_told, "{name}");
+    }
+}
