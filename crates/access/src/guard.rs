@@ -11,6 +11,7 @@ mod note;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod token;
 
 pub use note::Note;
 
@@ -24,6 +25,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use stele_client::{ServiceError, ServiceResult, TableAdmin, TableService};
 use stele_types::{ErrorKind, Resource, Rights, TableName};
+use token::ShownToken;
 
 /// The service interface for one caller.
 pub struct Guard {
@@ -33,8 +35,8 @@ pub struct Guard {
     tables: Arc<dyn TableAdmin>,
     /// The view through which rows are read and written; the front end narrows them to it.
     view: Option<Arc<str>>,
-    /// The token by which the caller has shown its name, for streams to look at it again.
-    token: Option<Arc<str>>,
+    /// The token by which the caller has shown its name, for reads to look at it again.
+    token: Option<Arc<ShownToken>>,
 }
 
 impl Guard {
@@ -76,10 +78,10 @@ impl Guard {
         }
     }
 
-    /// The same for calls that show this token: their streams end when it counts no longer.
+    /// The same for calls that show this token, which names the caller now: their reads end when it counts no longer.
     pub fn shown(&self, token: &str) -> Arc<Self> {
         Arc::new(Guard {
-            token: Some(token.into()),
+            token: Some(Arc::new(ShownToken::new(token, self.access.now()))),
             ..self.again()
         })
     }

@@ -125,20 +125,21 @@ impl HBaseFrontEnd {
             access.audit_refused(shown, "hbase connection", &refused);
             Failure::new(exception::ACCESS_DENIED, refused.to_string())
         })?;
-        let mut shared = self.shared.of_caller(access, Arc::clone(&caller));
+        let mut shared = self.shared.of_caller(access, Arc::clone(&caller), token.as_deref());
         shared.token = token.map(|token| ShownToken::new(Arc::clone(access), caller, token, &self.shared.env));
         Ok(Arc::new(shared))
     }
 }
 
 impl Shared {
-    /// The same for a caller: all of its calls go through a guard.
-    fn of_caller(&self, access: &Arc<Access>, caller: Arc<Caller>) -> Shared {
+    /// The same for a caller, and the token that its connection shows: all of its calls go through a guard.
+    fn of_caller(&self, access: &Arc<Access>, caller: Arc<Caller>, token: Option<&str>) -> Shared {
         // A name alone is not the caller: anybody may state one, and groups give rights, too.
         let owner = format!("{:?} {:?} {:?}", caller.source(), caller.groups(), caller.name());
         let scanners = self.scanners.of_owner(&owner);
         let (service, admin) = (Arc::clone(&self.service), Arc::clone(&self.admin));
         let guard = Guard::new(Arc::clone(access), caller, service, admin);
+        let guard = token.map_or_else(|| Arc::clone(&guard), |token| guard.shown(token));
         let rules = self.rules.get().map(|rules| rules.of(Arc::clone(&guard)));
         Shared {
             context: Context {

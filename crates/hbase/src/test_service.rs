@@ -199,12 +199,8 @@ impl Model {
             start_code: 9,
             cluster_id: "c".into(),
         };
-        let env = Env::new(Arc::new(Clocked {
-            env: TokioRuntime::current(),
-            origin: tokio::time::Instant::now(),
-        }));
         let identity = (identity, self.files.lock().clone());
-        HBaseFrontEnd::new(self.clone(), self.clone(), env, identity, &Metrics::new(), pool)
+        HBaseFrontEnd::new(self.clone(), self.clone(), clocked(), identity, &Metrics::new(), pool)
     }
 
     /// Rows of a read, without cells where its filter lets none through.
@@ -229,6 +225,14 @@ impl Model {
         }
         found
     }
+}
+
+/// The environment of a test, whose time is tokio's.
+pub(crate) fn clocked() -> Env {
+    Env::new(Arc::new(Clocked {
+        env: TokioRuntime::current(),
+        origin: tokio::time::Instant::now(),
+    }))
 }
 
 /// The test's runtime. All of its time passes as the test says.

@@ -6,7 +6,6 @@ use crate::grants::{Families, TableRights};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
-use std::time::Duration;
 use stele_client::{
     BatchReservation, BulkLoad, LoadTarget, Loaded, MutateRows, ReadRows, RowOperation, RowOutcome, RowSample,
     RowStream, RowsOperation, ServerPlace, ServiceError, ServiceResult, Step, TableService, TabletInfo, TabletPlace,
@@ -213,6 +212,7 @@ impl TableService for Guard {
     }
 
     async fn read_rows(&self, mut request: ReadRows) -> ServiceResult<Box<dyn RowStream>> {
+        self.check_token("read_rows")?;
         // Before the rights are looked at: those that go meanwhile are noticed at the next batch.
         let version = self.access.admin().version();
         let families = self.readable("read_rows", &request.table, &request.rows)?;
@@ -223,7 +223,6 @@ impl TableService for Guard {
         Ok(Box::new(Checked {
             guard: self.again(),
             version,
-            counted: self.access.now(),
             inner,
             table,
             rows,
@@ -331,9 +330,6 @@ impl TableService for Guard {
     }
 }
 
-/// A read goes on for this long after its token was looked at: as long as a file of tokens is believed.
-const TOKEN_INTERVAL: Duration = Duration::from_secs(5);
-
 /// A read that ends with an error if the caller loses its right meanwhile, or its token counts no longer.
 struct Checked {
     guard: Guard,
@@ -344,8 +340,6 @@ struct Checked {
     families: Families,
     /// Version of the rules that were checked last.
     version: u64,
-    /// When its token counted the last time, by the environment's clock.
-    counted: Duration,
 }
 
 impl Checked {
@@ -358,7 +352,7 @@ impl Checked {
     }
 
     fn check(&mut self) -> ServiceResult<()> {
-        self.check_token()?;
+        self.guard.check_token("read_rows")?;
         self.guard.check_known()?;
         let version = self.guard.access.admin().version();
         if version == self.version {
@@ -370,24 +364,6 @@ impl Checked {
             return Err(ServiceError::new(ErrorKind::PermissionDenied, message));
         }
         self.version = version;
-        Ok(())
-    }
-
-    /// A read may last longer than the token with which it began.
-    fn check_token(&mut self) -> ServiceResult<()> {
-        let Some(token) = &self.guard.token else {
-            return Ok(());
-        };
-        let now = self.guard.access.now();
-        if now.saturating_sub(self.counted) < TOKEN_INTERVAL {
-            return Ok(());
-        }
-        if !self.guard.access.still_names(&self.guard.caller, token, "read_rows") {
-            // Clients go on behind the last row, with the token that they have by then: it is checked as that of any call.
-            let message = "the token of this read counts no longer: begin it again";
-            return Err(ServiceError::new(ErrorKind::Unavailable, message));
-        }
-        self.counted = now;
         Ok(())
     }
 }

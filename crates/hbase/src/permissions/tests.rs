@@ -1,8 +1,10 @@
 //! The list has every call that is served, and obeys the rights of callers.
 
+mod running;
+
 use super::*;
 use crate::front_end::HBaseFrontEnd;
-use crate::test_service::{Client, Model, failure, message};
+use crate::test_service::{Client, Model, clocked, failure, message};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use stele_access::testing::MemoryRules;
@@ -331,18 +333,28 @@ async fn calls_that_are_not_listed_are_refused() {
     assert_eq!(class, exception::DO_NOT_RETRY);
 }
 
-/// The clock of the test is tokio's.
-#[tokio::test(start_paused = true)]
-async fn a_token_counts_while_the_connection_lasts() {
-    let model = Model::new(&[""]);
-    model.put("r", "q", "v");
+/// Of the bearer of a token.
+async fn connect(setting: &Setting, authorization: String) -> Client {
+    let header = ConnectionHeader {
+        service_name: Some(CLIENT_SERVICE.to_owned()),
+        attribute: vec![NameBytesPair {
+            name: "Authorization".to_owned(),
+            value: Some(authorization.into()),
+        }],
+        ..ConnectionHeader::default()
+    };
+    Client::open(&setting.front_end, 64 << 10, &header).await.0
+}
+
+/// Alice, who may read and has a token.
+async fn with_token(model: Arc<Model>) -> (Setting, Arc<Access>, tokens::NewToken) {
     let rules = Arc::new(MemoryRules::default());
     let alice = tokens::make("alice", &[7; tokens::RANDOM_BYTES], None).unwrap();
     let options = AccessOptions {
         tokens: Tokens::parse(&alice.line).unwrap(),
         ..AccessOptions::default()
     };
-    let access = Access::new(rules.clone(), options, None, TokioRuntime::current());
+    let access = Access::new(rules.clone(), options, None, clocked());
     let front_end = model.front_end(&Pool::default()).with_access(Arc::clone(&access));
     let setting = Setting {
         model,
@@ -350,22 +362,20 @@ async fn a_token_counts_while_the_connection_lasts() {
         front_end,
     };
     setting.give(Rights::READ).await;
-    let connect = async |value: String| {
-        let header = ConnectionHeader {
-            service_name: Some(CLIENT_SERVICE.to_owned()),
-            attribute: vec![NameBytesPair {
-                name: "Authorization".to_owned(),
-                value: Some(value.into()),
-            }],
-            ..ConnectionHeader::default()
-        };
-        Client::open(&setting.front_end, 64 << 10, &header).await.0
-    };
+    (setting, access, alice)
+}
+
+/// The clock of the test is tokio's.
+#[tokio::test(start_paused = true)]
+async fn a_token_counts_while_the_connection_lasts() {
+    let model = Model::new(&[""]);
+    model.put("r", "q", "v");
+    let (setting, access, alice) = with_token(model).await;
     let get = get(&setting.model);
-    let mut client = connect(format!("Bearer {}", alice.token)).await;
+    let mut client = connect(&setting, format!("Bearer {}", alice.token)).await;
     assert_eq!(setting.outcome(&mut client, "Get", &get).await, "");
     for other in ["Bearer stele_x_y", "Basic YTpi", "Bearer a.b.c", ""] {
-        let refused = connect(other.to_owned()).await.call("Get", &get).await;
+        let refused = connect(&setting, other.to_owned()).await.call("Get", &get).await;
         assert_eq!(failure(&refused), exception::ACCESS_DENIED, "{other}");
     }
     access.set_tokens(Tokens::default());
