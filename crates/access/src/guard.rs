@@ -132,20 +132,16 @@ impl Guard {
         }
     }
 
-    /// Refuses an operation on the whole cluster that the service interface does not have, and writes it to the audit log.
+    /// Refuses an operation on the whole cluster that the service interface does not have. A denial is written to the audit log.
     pub fn check_cluster(&self, operation: &'static str, right: Rights) -> ServiceResult<()> {
-        let checked = self.allow(self.grants().on_cluster(right), operation, &Resource::Cluster, right);
-        if checked.is_ok() && right.has(Rights::ADMIN) {
-            self.note(operation, &Resource::Cluster, Outcome::Done, "");
-        }
-        checked
+        self.allow(self.grants().on_cluster(right), operation, &Resource::Cluster, right)
     }
 
-    /// Refuses a change of a resource that the service interface does not have, and writes it to the audit log.
-    pub fn check_administers(&self, operation: &'static str, resource: &Resource) -> ServiceResult<()> {
+    /// Begins a change of a resource that the service interface does not have. The note writes it to the audit log with its outcome; a
+    /// denial is written here.
+    pub fn begin_change(&self, operation: &'static str, resource: &Resource) -> ServiceResult<Note<'_>> {
         self.check(operation, resource, Rights::ADMIN)?;
-        self.note(operation, resource, Outcome::Done, "");
-        Ok(())
+        Ok(Note::new(self, operation, resource))
     }
 
     fn grants(&self) -> Arc<Grants> {

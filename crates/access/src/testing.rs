@@ -1,13 +1,18 @@
-//! Rules in memory, and an issuer of tokens, for tests.
+//! Rules and an audit log in memory, and an issuer of tokens, for tests.
 
 pub mod issuer;
 
+use crate::audit::Audit;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stele_client::access::{AccessAdmin, AccessView, ResourceRules};
 use stele_client::{ServiceError, ServiceResult};
+use stele_env::Env;
+use stele_env::metrics::Metrics;
+use stele_storage::Storage;
+use stele_storage::memory::MemoryStorage;
 use stele_types::access::check_rules;
 use stele_types::{AccessRule, ErrorKind, Resource};
 
@@ -60,5 +65,48 @@ impl AccessAdmin for MemoryRules {
         };
         *state = (version, Arc::new(all));
         Ok(version)
+    }
+}
+
+/// An audit log.
+pub struct AuditLog {
+    audit: Audit,
+    storage: Arc<dyn Storage>,
+}
+
+impl AuditLog {
+    /// One without lines.
+    pub async fn start(env: Env) -> Self {
+        let storage: Arc<dyn Storage> = MemoryStorage::new();
+        let audit = Audit::start(Arc::clone(&storage), env, &Metrics::new()).await;
+        AuditLog {
+            audit: audit.expect("memory does not fail"),
+            storage,
+        }
+    }
+
+    /// It takes lines.
+    pub fn audit(&self) -> Audit {
+        self.audit.clone()
+    }
+
+    /// Of each line the caller, the operation and the outcome.
+    pub async fn lines(&self) -> Vec<String> {
+        self.audit.flush().await;
+        let mut lines = Vec::new();
+        for file in self.storage.list("log/").await.expect("memory does not fail") {
+            let bytes = self.storage.read_all(&file.path).await.expect("it is listed");
+            for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                let line: serde_json::Value = serde_json::from_slice(line).expect("a line is JSON");
+                let field = |name: &str| {
+                    line.get(name)
+                        .and_then(|field| field.as_str())
+                        .unwrap_or_default()
+                        .to_owned()
+                };
+                lines.push([field("who"), field("operation"), field("outcome")].join(" "));
+            }
+        }
+        lines
     }
 }

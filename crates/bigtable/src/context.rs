@@ -9,7 +9,7 @@ use crate::status::{status, table_not_found};
 use prost::Message;
 use std::future::Future;
 use std::sync::Arc;
-use stele_access::{Access, Caller, Guard, Rules};
+use stele_access::{Access, Caller, Guard, Note, Rules};
 use stele_client::{ServiceError, ServiceResult, TableAdmin, TableService};
 use stele_env::{Env, Priority};
 use stele_types::{ErrorKind, Resource, Rights, TableSchema};
@@ -66,13 +66,12 @@ impl Context {
         guard.is_none_or(|guard| guard.rights(&resource_of_operation(name)).has(Rights::VIEW))
     }
 
-    /// Fails if the caller may not delete an operation. That needs the right to administer the whole instance.
-    pub fn check_administers_operation(&self, name: &str) -> Result<(), Status> {
-        let Some(guard) = &self.guard else {
-            return Ok(());
-        };
-        let checked = guard.check_administers("delete_operation", &resource_of_operation(name));
-        checked.map_err(status)
+    /// Fails if the caller may not delete an operation. That needs the right to administer the whole instance. The note is for the
+    /// outcome.
+    pub fn begin_deletion_of_operation(&self, name: &str) -> Result<Option<Note<'_>>, Status> {
+        let guard = self.guard.as_ref();
+        let begun = guard.map(|guard| guard.begin_change("delete_operation", &resource_of_operation(name)));
+        begun.transpose().map_err(status)
     }
 
     /// The schema of a table, or NOT_FOUND in the words clients know.

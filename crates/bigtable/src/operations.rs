@@ -65,12 +65,17 @@ pub(crate) async fn delete_operation(
     request: DeleteOperationRequest,
 ) -> Result<(), Status> {
     found(context, call, &request.name).await?;
-    context.check_administers_operation(&request.name)?;
+    let note = context.begin_deletion_of_operation(&request.name)?;
     let in_log = context.operations.delete(&request.name);
-    match backups::operations::delete(context, call, &request.name).await? {
-        true => Ok(()),
-        false => in_log,
+    let outcome = match backups::operations::delete(context, call, &request.name).await {
+        Ok(true) => Ok(()),
+        Ok(false) => in_log,
+        Err(status) => Err(status),
+    };
+    if let Some(note) = note {
+        note.write_outcome(outcome.as_ref().err().map(Status::message));
     }
+    outcome
 }
 
 pub(crate) async fn wait_operation(

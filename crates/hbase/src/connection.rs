@@ -362,10 +362,13 @@ async fn serve(
         false => Ok(()),
     };
     let name = call.request.header.method_name.as_deref().unwrap_or_default();
-    let mut outcome = match unpacked.and_then(|()| permissions::check(shared, service, name)) {
-        Ok(()) => services::serve(shared, service, method, call, tried).await,
-        Err(failure) => Err(failure),
+    let (mut outcome, note) = match unpacked.and_then(|()| permissions::check(shared, service, name)) {
+        Ok(note) => (services::serve(shared, service, method, call, tried).await, note),
+        Err(failure) => (Err(failure), None),
     };
+    if let Some(note) = note {
+        note.write_outcome(outcome.as_ref().err().map(|failure| &*failure.message));
+    }
     if let Ok(reply) = &mut outcome
         && reply.unpacked.is_some()
         && let Err(failure) = Box::pin(call.pack_cells(reply, &shared.env)).await

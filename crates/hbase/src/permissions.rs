@@ -6,7 +6,8 @@
 use crate::failure::{Failure, Outcome};
 use crate::front_end::Shared;
 use crate::services::Service;
-use stele_types::Rights;
+use stele_access::Note;
+use stele_types::{Resource, Rights};
 use stele_wire::exception;
 
 /// The right that a call needs.
@@ -16,8 +17,10 @@ pub(crate) enum Needs {
     Checked,
     /// Any known caller may make it: it tells nothing about tables.
     Known,
-    /// To administer the cluster.
+    /// To administer the cluster. The audit log has the call with its outcome.
     Admin,
+    /// To administer the cluster. The service interface makes the changes of the call, and writes them to the audit log.
+    AdminChecked,
 }
 
 /// The calls of a service.
@@ -73,7 +76,7 @@ const MASTER: Calls = &[
     ("ListNamespaceDescriptors", Needs::Checked),
     ("SplitRegion", Needs::Checked),
     ("MergeTableRegions", Needs::Checked),
-    ("MoveRegion", Needs::Admin),
+    ("MoveRegion", Needs::AdminChecked),
     ("AssignRegion", Needs::Admin),
     ("UnassignRegion", Needs::Admin),
     ("getLastMajorCompactionTimestamp", Needs::Checked),
@@ -89,8 +92,8 @@ const MASTER: Calls = &[
     ("GetProcedures", Needs::Known),
     ("GetLocks", Needs::Known),
     ("ListDecommissionedRegionServers", Needs::Checked),
-    ("DecommissionRegionServers", Needs::Admin),
-    ("RecommissionRegionServer", Needs::Admin),
+    ("DecommissionRegionServers", Needs::AdminChecked),
+    ("RecommissionRegionServer", Needs::AdminChecked),
     ("ClearDeadServers", Needs::Admin),
     ("ListReplicationPeers", Needs::Known),
     ("GetReplicationPeerModificationProcedures", Needs::Known),
@@ -106,10 +109,10 @@ const MASTER: Calls = &[
     ("ExecProcedureWithRet", Needs::Checked),
     ("IsProcedureDone", Needs::Known),
     ("ExecMasterService", Needs::Known),
-    ("SetBalancerRunning", Needs::Admin),
+    ("SetBalancerRunning", Needs::AdminChecked),
     ("IsBalancerEnabled", Needs::Known),
     ("Balance", Needs::Admin),
-    ("SetSplitOrMergeEnabled", Needs::Admin),
+    ("SetSplitOrMergeEnabled", Needs::AdminChecked),
     ("IsSplitOrMergeEnabled", Needs::Known),
     ("SetNormalizerRunning", Needs::Admin),
     ("IsNormalizerEnabled", Needs::Known),
@@ -120,7 +123,7 @@ const MASTER: Calls = &[
     ("SetCleanerChoreRunning", Needs::Admin),
     ("IsCleanerChoreEnabled", Needs::Known),
     ("RunCleanerChore", Needs::Admin),
-    ("SwitchSnapshotCleanup", Needs::Admin),
+    ("SwitchSnapshotCleanup", Needs::AdminChecked),
     ("IsSnapshotCleanupEnabled", Needs::Known),
     ("IsRpcThrottleEnabled", Needs::Known),
 ];
@@ -146,11 +149,10 @@ const ADMIN: Calls = &[
     ("ClearSlowLogsResponses", Needs::Admin),
 ];
 
-/// The need of a call; `None` for one that is not served.
-fn needs(service: Service, method: &[u8]) -> Option<Needs> {
-    let calls = calls(service);
-    let found = calls.iter().find(|(name, _)| name.as_bytes() == method);
-    found.map(|(_, needs)| *needs)
+/// A call as its list has it; `None` for one that is not served.
+fn find(service: Service, method: &[u8]) -> Option<(&'static str, Needs)> {
+    let mut calls = calls(service).iter();
+    calls.find(|(name, _)| name.as_bytes() == method).copied()
 }
 
 fn calls(service: Service) -> Calls {
@@ -162,14 +164,19 @@ fn calls(service: Service) -> Calls {
     }
 }
 
-/// Checks the right of a known caller to make a call, as far as the service interface does not.
-pub(crate) fn check(shared: &Shared, service: Service, method: &[u8]) -> Outcome<()> {
+/// Checks the right of a known caller to make a call, as far as the service interface does not. The note is for the outcome of the
+/// call, where that is not written to the audit log otherwise.
+pub(crate) fn check<'s>(shared: &'s Shared, service: Service, method: &[u8]) -> Outcome<Option<Note<'s>>> {
     let Some(guard) = &shared.guard else {
-        return Ok(());
+        return Ok(None);
     };
-    match needs(service, method) {
-        Some(Needs::Checked | Needs::Known) => Ok(()),
-        Some(Needs::Admin) => Ok(guard.check_cluster("hbase cluster call", Rights::ADMIN)?),
+    match find(service, method) {
+        Some((_, Needs::Checked | Needs::Known)) => Ok(None),
+        Some((name, Needs::Admin)) => Ok(Some(guard.begin_change(name, &Resource::Cluster)?)),
+        Some((name, Needs::AdminChecked)) => {
+            guard.check_cluster(name, Rights::ADMIN)?;
+            Ok(None)
+        }
         None => {
             let message = format!("{} is not supported by this server", method.escape_ascii());
             Err(Failure::new(exception::DO_NOT_RETRY, message))

@@ -28,10 +28,15 @@ impl<'g> Note<'g> {
     }
 
     /// Writes it with its outcome.
-    pub fn write(mut self, error: Option<&ServiceError>) {
-        match error {
+    pub fn write(self, error: Option<&ServiceError>) {
+        self.write_outcome(error.map(|error| &*error.message));
+    }
+
+    /// Writes that it is done, or why it failed.
+    pub fn write_outcome(mut self, why: Option<&str>) {
+        match why {
             None => self.put(Outcome::Done, ""),
-            Some(error) => self.put(Outcome::Failed, &error.message),
+            Some(why) => self.put(Outcome::Failed, why),
         }
     }
 

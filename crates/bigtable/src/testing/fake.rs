@@ -76,7 +76,7 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// Makes the next data call fail.
+    /// Makes the next data call, or update of a snapshot, fail.
     pub fn fail_next(&self, kind: ErrorKind) {
         self.state.lock().failure = Some(ServiceError::new(kind, "planted"));
     }
@@ -669,6 +669,9 @@ impl TableAdmin for Fake {
 
     async fn update_snapshot(&self, name: &SnapshotName, update: SnapshotUpdate) -> ServiceResult<Arc<SnapshotInfo>> {
         let mut info = SnapshotInfo::clone(&*self.snapshot(name).await?);
+        if let Some(failure) = self.state.lock().failure.take() {
+            return Err(failure);
+        }
         info.expires_micros = update.expires_micros.unwrap_or(info.expires_micros);
         if let Some(data) = update.front_end_data {
             info.front_end_data = data.into();

@@ -10,7 +10,7 @@ use crate::pb::{iam, longrunning, own};
 use crate::routes::routes;
 use bytes::{Buf, BufMut};
 use std::collections::{BTreeMap, HashSet};
-use stele_access::testing::MemoryRules;
+use stele_access::testing::{AuditLog, MemoryRules};
 use stele_access::{Access, AccessOptions, Rules, tokens};
 use stele_client::AccessAdmin;
 use stele_types::{AccessRule, Member, Resource, Rights, TableName};
@@ -691,6 +691,8 @@ struct Secured {
     rules: Arc<MemoryRules>,
     token: String,
     expired: String,
+    log: AuditLog,
+    fake: Arc<Fake>,
 }
 
 async fn secured() -> Secured {
@@ -704,14 +706,17 @@ async fn secured() -> Secured {
         ..AccessOptions::default()
     };
     let env = TokioRuntime::current();
-    let access = Access::new(rules.clone(), options, None, env.clone());
-    let front_end = BigtableFrontEnd::new(fake.clone(), fake, env, &Metrics::new());
+    let log = AuditLog::start(env.clone()).await;
+    let access = Access::new(rules.clone(), options, Some(log.audit()), env.clone());
+    let front_end = BigtableFrontEnd::new(fake.clone(), fake.clone(), env, &Metrics::new());
     let front_end = front_end.with_rules(Rules::open(rules.clone())).with_access(access);
     let secured = Secured {
         service: front_end.into_service(),
         rules,
         token: alice.token,
         expired: late.token,
+        log,
+        fake,
     };
     let root = secured.service.for_connection(Some("root".into()));
     let mut tables = BigtableTableAdminClient::new(root.clone());

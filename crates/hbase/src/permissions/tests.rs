@@ -1,5 +1,6 @@
 //! The list has every call that is served, and obeys the rights of callers.
 
+mod audit;
 mod running;
 
 use super::*;
@@ -313,7 +314,7 @@ async fn calls_about_the_cluster_are_for_administrators() {
         setting.give(rights).await;
         for (service, name) in SERVICES {
             for (method, needs) in calls(service) {
-                if *needs == Needs::Admin {
+                if matches!(needs, Needs::Admin | Needs::AdminChecked) {
                     let mut alice = setting.connect(name, Some("alice"), None).await;
                     let class = setting.outcome(&mut alice, method, &Empty {}).await;
                     let is_denied = class == exception::ACCESS_DENIED;

@@ -1,6 +1,8 @@
 //! Rights that the handlers of administrative calls check.
 
 use super::*;
+use crate::context::timestamp_of;
+use stele_types::ErrorKind;
 
 /// A policy is read only for a caller who may set it, and no further than its limit.
 #[tokio::test]
@@ -52,6 +54,38 @@ async fn operations_are_deleted_by_administrators_of_their_instance() {
     secured.give(rule(Rights::ADMIN), instance()).await;
     assert_eq!(code(alice.delete_operation(delete()).await), Code::Ok);
     assert_eq!(code(alice.get_operation(get()).await), Code::NotFound);
+    let lines = secured.log.lines().await;
+    let deletions: Vec<_> = lines.iter().filter(|line| line.contains("delete_operation")).collect();
+    assert_eq!(
+        deletions,
+        ["alice delete_operation denied", "alice delete_operation done"]
+    );
+}
+
+/// The audit log does not say that a call is done before it is.
+#[tokio::test]
+async fn a_deletion_of_an_operation_that_fails_is_in_the_audit_log_as_failed() {
+    let secured = secured().await;
+    let root = || secured.service.for_connection(Some("root".to_owned()));
+    let hours = 7 * 3_600_000_000;
+    let backup = admin::CreateBackupRequest {
+        parent: CLUSTER.into(),
+        backup_id: "b".into(),
+        backup: Some(admin::Backup {
+            source_table: TABLE.into(),
+            expire_time: Some(timestamp_of(TokioRuntime::current().wall_micros() + hours)),
+            ..Default::default()
+        }),
+    };
+    let made = BigtableTableAdminClient::new(root()).create_backup(backup).await;
+    let name = made.unwrap().into_inner().name;
+    secured.fake.fail_next(ErrorKind::Internal);
+    let delete = longrunning::DeleteOperationRequest { name };
+    let failed = OperationsClient::new(root()).delete_operation(delete).await;
+    assert_eq!(code(failed), Code::Internal);
+    let lines = secured.log.lines().await;
+    let deletions: Vec<_> = lines.iter().filter(|line| line.contains("delete_operation")).collect();
+    assert_eq!(deletions, ["root delete_operation failed"]);
 }
 
 #[tokio::test]
