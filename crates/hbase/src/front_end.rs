@@ -33,6 +33,7 @@ pub(crate) struct Shared {
     call_rate: Arc<CallRate>,
     pub procedures: Arc<crate::procedures::Procedures>,
     pub switches: Arc<crate::switches::Switches>,
+    pub replications: Arc<crate::replications::Replications>,
     /// Held by a call while it changes tables or namespaces: such a call reads first, and writes only then.
     pub changes: Arc<futures::lock::Mutex<()>>,
     /// The access rules as the caller has them; empty where rules are not administered.
@@ -71,6 +72,7 @@ impl HBaseFrontEnd {
             metrics: Arc::new(crate::metrics::CallMetrics::new(metrics)),
             procedures: Arc::default(),
             switches: Arc::default(),
+            replications: Arc::default(),
             changes: Arc::default(),
             rules: OnceLock::new(),
             token: None,
@@ -156,6 +158,7 @@ impl Shared {
             call_rate: Arc::clone(&self.call_rate),
             procedures: Arc::clone(&self.procedures),
             switches: Arc::clone(&self.switches),
+            replications: Arc::clone(&self.replications),
             changes: Arc::clone(&self.changes),
             rules: rules.map_or_else(OnceLock::new, OnceLock::from),
             token: None,

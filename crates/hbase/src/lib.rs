@@ -55,6 +55,7 @@ mod region_scan;
 mod region_search;
 mod regions;
 mod registry;
+mod replications;
 mod row_memory;
 mod scan;
 mod scan_batch;

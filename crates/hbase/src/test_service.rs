@@ -618,6 +618,8 @@ impl TableAdmin for Model {
 pub(crate) struct Client {
     pub socket: DuplexStream,
     pub received: BytesMut,
+    /// The milliseconds for which it waits, as the headers of its calls say.
+    pub timeout: Option<u32>,
     calls: u32,
 }
 
@@ -664,6 +666,7 @@ impl Client {
         let mut client = Client {
             socket: client,
             received: BytesMut::new(),
+            timeout: None,
             calls: 0,
         };
         let mut out = BytesMut::new();
@@ -678,6 +681,7 @@ impl Client {
         let header = RequestHeader {
             call_id: Some(self.calls),
             method_name: Some(Bytes::from_static(method.as_bytes())),
+            timeout: self.timeout,
             ..RequestHeader::default()
         };
         let mut out = BytesMut::new();

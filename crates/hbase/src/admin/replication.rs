@@ -1,8 +1,9 @@
 //! Serves `ReplicateWALEntry`: a real HBase ships its log here, as to any peer.
 //!
-//! Cells are written with the timestamps and the kinds that they have, so an entry that comes again, or late, changes
-//! nothing more. That holds where deletes act by timestamp: tables with a family whose deletes act by sequence are
-//! refused.
+//! Cells are written with the timestamps and the kinds that they have, so an entry that comes again, or late, changes nothing
+//! more if the timestamps of a column differ. Of two puts with the same one, the put that is written last counts, also if the
+//! source wrote it first. All of that holds where deletes act by timestamp: tables with a family whose deletes act by sequence
+//! are refused.
 //!
 //! Entries of system tables and events of the log are passed over. A bulk load is refused, because its files are in the
 //! source's file system. The source repeats a request that fails, so a request need not be atomic.
@@ -10,7 +11,9 @@
 //! A source deletes its log once an entry is acknowledged, and never ships that again. So entries are synced, also in a
 //! table with a weaker durability.
 //!
-//! Back-pressure: a call ends when its rows are written, and a source has one call at a time for each of its threads. Its
+//! Back-pressure: a call ends when its rows are written, and a source has one call at a time for each of its threads. It
+//! repeats a call that takes longer than the header says; so a call writes no more after that time, and few calls write at
+//! a time ([`crate::replications`]). A write that has begun then is carried out. A call's
 //! memory is that of its request, and of the changes of [`CELLS_MAX`] cells, which are written before the next ones are
 //! converted. A request of 64 MiB, the most that a source sends, may have cells whose changes take ten times as much
 //! together.
@@ -23,12 +26,14 @@ use crate::mutate::write;
 use crate::mutations::Converter;
 use crate::names::{self, SYSTEM_NAMESPACE};
 use crate::pace::{CELL_UNITS, Pace};
+use crate::replications::Turn;
 use crate::selection::FamilySearch;
 use crate::times;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
+use std::time::Duration;
 use stele_types::{DeleteRule, Durability, Mutation, RowMutation, TableName, TableSchema};
 use stele_wire::cell::{Cell, CellReader};
 use stele_wire::messages::{Empty, ReplicateWalEntryRequest, WalEntry};
@@ -45,8 +50,8 @@ const BULK_LOAD: &[u8] = b"HBASE::BULK_LOAD";
 const CELLS_MAX: usize = 10_000;
 
 /// Changes that are not written yet.
-#[derive(Default)]
-struct Batch {
+struct Batch<'r> {
+    turn: Turn<'r>,
     tables: BTreeMap<TableName, Rows>,
     /// Their cells: [`CELLS_MAX`] at most.
     cells: usize,
@@ -62,8 +67,15 @@ struct Rows {
 /// Serves a call.
 pub(super) async fn replicate(shared: &Shared, call: &Call) -> Outcome<Reply> {
     let request: ReplicateWalEntryRequest = call.message("ReplicateWALEntryRequest")?;
+    let patience = call.request.header.timeout.filter(|timeout| *timeout > 0);
+    let patience = patience.map(|ms| Duration::from_millis(u64::from(ms)));
+    let turn = shared.replications.turn(&shared.env, patience).await?;
     let mut cells = call.cells_in_parts(CELLS_MAX)?;
-    let mut batch = Batch::default();
+    let mut batch = Batch {
+        turn,
+        tables: BTreeMap::new(),
+        cells: 0,
+    };
     let mut pace = Pace::new(&shared.env);
     for entry in &request.entry {
         batch.take(shared, entry, &mut cells, &mut pace).await?;
@@ -72,7 +84,7 @@ pub(super) async fn replicate(shared: &Shared, call: &Call) -> Outcome<Reply> {
     call.reply(&Empty {})
 }
 
-impl Batch {
+impl Batch<'_> {
     /// Takes the cells of an entry out of the block, and adds them to the rows of its table. Full batches are written.
     async fn take(
         &mut self,
@@ -113,10 +125,11 @@ impl Batch {
         }
     }
 
-    /// Writes all changes.
+    /// Writes all changes, as long as the source waits for them.
     async fn write(&mut self, shared: &Shared) -> Outcome<()> {
         self.cells = 0;
         for Rows { schema, rows, .. } in std::mem::take(&mut self.tables).into_values() {
+            self.turn.check(&shared.env)?;
             let results = write(shared, &schema, rows.into(), Some(Durability::Sync)).await?;
             results.into_iter().collect::<Outcome<Vec<()>>>()?;
         }
@@ -180,8 +193,10 @@ mod tests {
     use crate::test_service::{Client, Model, count_turns, failure};
     use bytes::{Bytes, BytesMut};
     use std::sync::Arc;
+    use std::time::Duration;
     use stele_memory::{Part, Pool};
     use stele_wire::cell::{CellRef, CellType};
+    use stele_wire::exception;
     use stele_wire::messages::{ADMIN_SERVICE, ConnectionHeader, ReplicateWalEntryRequest, WalEntry, WalKey};
 
     async fn client(model: &Arc<Model>, pool: &Pool) -> Client {
@@ -246,5 +261,52 @@ mod tests {
         let response = client.response().await;
         assert!(response.header.exception.is_none(), "{}", failure(&response));
         assert_eq!(model.mutations.lock().len(), 7 * 30_001);
+    }
+
+    /// A source that has given up sends the same entries again.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_writes_no_more_once_its_source_has_given_up() {
+        let model = Model::new(&[""]);
+        model.writes.forget_permits(999);
+        let mut client = client(&model, &Pool::default()).await;
+        client.timeout = Some(60_000);
+        let (request, block) = entries(3, 10_000, b"v");
+        client.send("ReplicateWALEntry", &request, &block).await;
+        // The second write waits.
+        while model.mutations.lock().len() < 10_000 || model.latch.try_lock().is_some() {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::advance(Duration::from_secs(61)).await;
+        model.writes.add_permits(1_000);
+        assert_eq!(failure(&client.response().await), exception::CALL_DROPPED);
+        assert_eq!(model.mutations.lock().len(), 20_000);
+        client.send("ReplicateWALEntry", &request, &block).await;
+        let response = client.response().await;
+        assert!(response.header.exception.is_none(), "{}", failure(&response));
+        assert_eq!(model.mutations.lock().len(), 50_000);
+    }
+
+    /// Those that wait are dropped when their sources give up.
+    #[tokio::test(start_paused = true)]
+    async fn few_calls_write_at_a_time() {
+        let model = Model::new(&[""]);
+        model.writes.forget_permits(1_000);
+        let mut client = client(&model, &Pool::default()).await;
+        client.timeout = Some(60_000);
+        let (request, block) = entries(1, 1, b"v");
+        for _ in 0..9 {
+            client.send("ReplicateWALEntry", &request, &block).await;
+        }
+        let first = tokio::time::timeout(Duration::from_secs(100), client.response()).await;
+        let dropped = first.expect("the source of a call that waits has given up");
+        assert_eq!(dropped.header.call_id, Some(9));
+        assert_eq!(failure(&dropped), exception::CALL_DROPPED);
+        model.writes.add_permits(1_000);
+        client.send("ReplicateWALEntry", &request, &block).await;
+        for _ in 0..9 {
+            let response = client.response().await;
+            assert!(response.header.exception.is_none(), "{}", failure(&response));
+        }
+        assert_eq!(model.mutations.lock().len(), 9);
     }
 }

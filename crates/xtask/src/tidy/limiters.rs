@@ -23,6 +23,7 @@ const KNOWN: &[(&str, &[Counts])] = &[
     ),
     ("crates/commitlog/src/stream.rs", &[Counts::Bytes("LOG_QUEUES")]),
     ("crates/console/src/lib.rs", &[Counts::Things]),
+    ("crates/hbase/src/replications.rs", &[Counts::Things]),
     ("crates/memory/src/pool.rs", &[Counts::Things]),
     ("crates/objects/src/lib.rs", &[Counts::Bytes("UPLOADS")]),
     ("crates/serving/src/acceptor.rs", &[Counts::Things]),
