@@ -229,12 +229,12 @@ impl Call {
     }
 
     /// Adds it to those that wait for their clients to send a request. It counts from the first header. The bytes
-    /// that have arrived earn time at the slowest rate, so a few bytes now and then keep no slot.
+    /// that have arrived earn time, so a slow upload keeps its slot, and a few bytes now and then keep none.
     pub fn awaits_request(&self) -> Stalled {
         let arrived = self.request_bytes.load(Ordering::Relaxed);
         self.accounting
             .stalled
-            .add(self.started + CallLimits::arrival_time(arrived))
+            .add(self.started + CallLimits::earned_time(arrived))
     }
 
     pub fn env(&self) -> &Env {

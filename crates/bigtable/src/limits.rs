@@ -205,6 +205,9 @@ pub const OVERDRAFT_REQUEST_MEMORY_MIN: usize = 256 << 20;
 /// database is used over.
 const ARRIVAL_BYTES_PER_SECOND: usize = 256 << 10;
 
+/// Rate at which a request must arrive to keep its place while others are refused. Two hundred streams of a connection may share a link.
+const PROGRESS_BYTES_PER_SECOND: usize = 16 << 10;
+
 impl CallLimits {
     /// The limits for a memory budget, of which requests have their share of the pool. Values of 100
     /// MiB need a budget of [`OVERDRAFT_REQUEST_MEMORY_MIN`], messages of 257 MiB need 1,028 MiB.
@@ -251,6 +254,11 @@ impl CallLimits {
     /// Time that these bytes of a request take at the slowest rate, in whole seconds.
     pub(crate) fn arrival_time(bytes: usize) -> Duration {
         Duration::from_secs((bytes / ARRIVAL_BYTES_PER_SECOND) as u64)
+    }
+
+    /// Time that the bytes of a request earn it, for which it is not given up when calls are refused.
+    pub(crate) fn earned_time(bytes: usize) -> Duration {
+        Duration::from_secs((bytes / PROGRESS_BYTES_PER_SECOND) as u64)
     }
 }
 

@@ -24,6 +24,7 @@
 //! before the manifests change. A file that a repair could not write completely, mostly for want of space, is deleted.
 
 mod loss;
+mod replaced;
 
 use crate::check::report::{Progress, Report, Severity};
 use crate::check::{self, Examined};
@@ -113,7 +114,7 @@ pub async fn repair(
     if !examined.has_catalog {
         bail!("{}the catalog cannot be read", examined.report.to_text());
     }
-    let (storage, examined) = loss::splits(storage, &env, &progress, mode, examined, &mut text).await?;
+    let (storage, examined) = replaced::replacements(storage, &env, &progress, mode, examined, &mut text).await?;
     text.push_str(&lost(&examined.report));
     let older = loss::older_manifests(&storage, &examined).await?;
     let beyond = beyond_repair(&examined, &segments);
@@ -144,6 +145,7 @@ pub async fn repair(
     work.replace_sstables(&examined).await?;
     work.replace_segments(&segments).await?;
     if mode.accept_loss {
+        replaced::expect_no_hidden_rows(&work.storage, &examined).await?;
         work.take_older(&older, &examined).await?;
     } else {
         loss::describe(&older, mode, &mut work.text);

@@ -27,6 +27,8 @@ pub struct Snapshots {
     pub files: BTreeMap<StoredFile, (u64, Arc<str>)>,
     /// Whether some part cannot be read, which may name more files.
     pub is_incomplete: bool,
+    /// Parts of snapshots that the catalog does not name, if it can be read.
+    pub unnamed: BTreeSet<(SnapshotId, u32)>,
 }
 
 impl Snapshots {
@@ -63,10 +65,13 @@ pub async fn check(
     }
     for (id, part) in left {
         match named {
-            Some(_) => report.note(
-                &snapshot::path(id, part),
-                "of a snapshot that is no more; the next start removes it",
-            ),
+            Some(_) => {
+                snapshots.unnamed.insert((id, part));
+                report.note(
+                    &snapshot::path(id, part),
+                    "of a snapshot that is no more; the next start removes it",
+                );
+            }
             None => drop(check_part(storage, (id, part), &id.to_string(), &mut snapshots, report).await?),
         }
     }

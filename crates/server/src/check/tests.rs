@@ -24,7 +24,7 @@ use stele_types::{FamilyId, Mutation, RowMutation, RowSet, TableName, Timestamp,
 /// A value of some 6 KB.
 const VALUE_REPEATS: usize = 2_000;
 
-fn table() -> TableName {
+pub fn table() -> TableName {
     TableName::new("space", "table")
 }
 

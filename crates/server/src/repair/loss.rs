@@ -8,11 +8,11 @@
 //! or dropped rows, which no log records. Its use therefore needs consent. So does a start without files where there is
 //! no older version. In both cases the log is replayed over it as far as it reaches.
 //!
-//! *Splits.* A catalog that lost a split names a tablet without a manifest, and omits the tablets that have its rows.
-//! Their manifests tell this. With consent the catalog names them again, and none of their data is given up.
+//! *Splits and merges* that the catalog lost: see [`super::replaced`].
 //!
 //! Files that only the newest state may have named are set aside, because the next start would sweep them.
 
+use super::replaced::{LostReplacement, lost_replacements};
 use super::{KEPT, Mode, Work, keep};
 use crate::check::overlay::Overlay;
 use crate::check::report::Progress;
@@ -22,16 +22,14 @@ use anyhow::{Context, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
-use stele_catalog::Catalog;
 use stele_commitlog::LogError;
-use stele_coord::EmbeddedCoord;
 use stele_coord::embedded::salvage::salvage;
 use stele_env::Env;
 use stele_storage::past_unreadable::is_lost;
 use stele_storage::{Storage, StorageError};
-use stele_tablet::manifest::{self, ManifestLog};
-use stele_tablet::{Manifest, StoredFile, TabletError};
-use stele_types::{ErrorKind, RowRange, TableName, TabletId};
+use stele_tablet::manifest;
+use stele_tablet::{Manifest, StoredFile, TabletError, snapshot};
+use stele_types::TabletId;
 
 /// Rebuilds a damaged catalog and returns the storage to go on with. In a dry run the result is in memory only. `None`
 /// means that it needs consent, which the text then says.
@@ -125,119 +123,6 @@ async fn used_numbers(storage: &Arc<dyn Storage>) -> anyhow::Result<Vec<(&'stati
     }
     used.extend(logged);
     Ok(used)
-}
-
-/// A split that the catalog lost.
-struct LostSplit {
-    table: TableName,
-    /// The tablet that the catalog names and that has no manifest.
-    tablet: TabletId,
-    /// The tablets that have its rows.
-    parts: Vec<(TabletId, RowRange)>,
-}
-
-/// Names the children of lost splits in the catalog, with consent. Returns the storage to go on with and the findings
-/// there. In a dry run the change is in memory only.
-pub async fn splits(
-    storage: Arc<dyn Storage>,
-    env: &Env,
-    progress: &Progress,
-    mode: Mode,
-    examined: Examined,
-    text: &mut String,
-) -> anyhow::Result<(Arc<dyn Storage>, Examined)> {
-    let lost = lost_splits(&storage, &examined).await?;
-    for LostSplit { table, tablet, parts } in &lost {
-        let parts: Vec<String> = parts.iter().map(|(part, _)| part.to_string()).collect();
-        let _ = writeln!(
-            text,
-            "tablet {tablet} of {table} has no manifest, and tablets {} have its rows: --accept-loss has the catalog name \
-             these",
-            parts.join(", ")
-        );
-    }
-    if lost.is_empty() || !mode.accept_loss {
-        return Ok((storage, examined));
-    }
-    let as_if: Arc<dyn Storage> = Overlay::over(storage.clone());
-    split_again(&as_if, env, &lost).await?;
-    let then = check::examine(as_if.clone(), env.clone(), progress.clone()).await?;
-    if mode.dry_run {
-        describe_aside(&as_if, &then, text).await?;
-        return Ok((as_if, then));
-    }
-    // This comes first: a write to the catalog ends the doubt about its completeness, and the next start would sweep
-    // unnamed files.
-    set_aside(&storage, &then, &BTreeMap::new(), text).await?;
-    split_again(&storage, env, &lost).await?;
-    Ok((storage, then))
-}
-
-async fn split_again(storage: &Arc<dyn Storage>, env: &Env, splits: &[LostSplit]) -> anyhow::Result<()> {
-    let coord = EmbeddedCoord::open(storage.clone(), env.clone())
-        .await
-        .context("coordination")?;
-    let catalog = Catalog::load(coord).await.context("catalog")?;
-    for split in splits {
-        let old = [split.tablet];
-        let replaced = catalog.replace_tablets(&split.table, &old, split.parts.clone());
-        replaced.await.context("catalog")?;
-    }
-    Ok(())
-}
-
-/// The tablets without any manifest whose rows unnamed tablets have, completely and once, and for which the log lacks
-/// no record.
-async fn lost_splits(storage: &Arc<dyn Storage>, examined: &Examined) -> anyhow::Result<Vec<LostSplit>> {
-    let tablets = &examined.tablets;
-    let all = manifest::list_all(&**storage).await?;
-    let is_gone = |tablet: &&TabletId| !all.contains_key(*tablet);
-    let gone: Vec<&TabletId> = tablets.unreadable.iter().filter(is_gone).collect();
-    if gone.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut orphans: Vec<Manifest> = Vec::new();
-    for tablet in all.keys().filter(|tablet| !tablets.known.contains_key(*tablet)) {
-        match ManifestLog::open(storage.clone(), *tablet).await {
-            Ok((_, found)) => orphans.push(found),
-            // Its rows are unknown.
-            Err(error) if error.kind() == ErrorKind::Corruption => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    orphans.sort_by(|a, b| a.start.cmp(&b.start));
-    let mut lost = Vec::new();
-    for tablet in gone {
-        let Some(info) = tablets.known.get(tablet) else {
-            continue;
-        };
-        let Some(schema) = &info.schema else { continue };
-        let is_part = |orphan: &&Manifest| orphan.table() == schema.id && info.range.contains(&orphan.start);
-        let parts: Vec<&Manifest> = orphans.iter().filter(is_part).collect();
-        let logged = examined.logged.get(tablet);
-        let is_flushed = |part: &&Manifest| logged.is_none_or(|logged| logged.last <= part.flushed_through());
-        if !cover(&parts, &info.range) || !parts.iter().all(is_flushed) {
-            continue;
-        }
-        lost.push(LostSplit {
-            table: schema.name.clone(),
-            tablet: *tablet,
-            parts: parts.iter().map(|part| (part.tablet(), part.range())).collect(),
-        });
-    }
-    Ok(lost)
-}
-
-/// Whether tablets, in the order of their rows, cover a range of rows once.
-fn cover(parts: &[&Manifest], range: &RowRange) -> bool {
-    let mut from = Some(&range.start);
-    for part in parts {
-        if from != Some(&part.start) {
-            return false;
-        }
-        from = part.end.as_ref();
-    }
-    !parts.is_empty() && from == range.end.as_ref()
 }
 
 /// A tablet whose newest manifest cannot be read, and its possible replacement.
@@ -387,7 +272,7 @@ impl Work {
         for file in self.storage.list("").await? {
             let of_nobody = match manifest::parse_path(&file.path) {
                 Some((tablet, _)) => !examined.tablets.known.contains_key(&tablet),
-                None => StoredFile::parse_path(&file.path).is_some_and(unused),
+                None => is_unnamed_part(&file.path, examined) || StoredFile::parse_path(&file.path).is_some_and(unused),
             };
             if of_nobody {
                 let kept = self.keep(&file.path).await?;
@@ -433,7 +318,7 @@ impl Work {
     }
 }
 
-/// Moves unreferenced files to `damaged/`: sstables, value files, and manifests of tablets that the catalog does not
+/// Moves unreferenced files to `damaged/`: sstables, value files, and manifests of tablets and lists of snapshots that the catalog does not
 /// name. An unreadable manifest may refer to any file. As long as there is one, all files stay; no start sweeps files
 /// then either. `copies` lists files that were copied already.
 pub(super) async fn set_aside(
@@ -468,20 +353,22 @@ pub(super) async fn describe_aside(
     Ok(())
 }
 
+/// Whether a file is part of the list of a snapshot that the catalog does not name. The next start deletes it. Without it nobody knows which of
+/// the files that are set aside make up the snapshot.
+fn is_unnamed_part(path: &str, examined: &Examined) -> bool {
+    snapshot::parse_path(path).is_some_and(|part| examined.tablets.snapshots.unnamed.contains(&part))
+}
+
 /// The files that nothing refers to, as far as that is known.
 async fn of_nobody(storage: &Arc<dyn Storage>, examined: &Examined) -> anyhow::Result<Vec<String>> {
-    let splits = lost_splits(storage, examined).await?;
-    let parts: BTreeSet<TabletId> = splits
-        .iter()
-        .flat_map(|split| &split.parts)
-        .map(|part| part.0)
-        .collect();
+    let lost = lost_replacements(storage, examined).await?;
+    let parts: BTreeSet<TabletId> = lost.iter().flat_map(LostReplacement::parts).collect();
     let unknown = |tablet: TabletId| !examined.tablets.known.contains_key(&tablet) && !parts.contains(&tablet);
     let is_told = examined.tablets.is_complete();
     let unused = |file: StoredFile| is_told && !examined.tablets.names(file);
     let is_of_nobody = |path: &str| match manifest::parse_path(path) {
         Some((tablet, _)) => unknown(tablet),
-        None => StoredFile::parse_path(path).is_some_and(unused),
+        None => is_unnamed_part(path, examined) || StoredFile::parse_path(path).is_some_and(unused),
     };
     let files = storage.list("").await?.into_iter().map(|file| file.path);
     Ok(files.filter(|path| is_of_nobody(path)).collect())

@@ -3,7 +3,7 @@
 use super::*;
 use crate::check::report::DAMAGES_MAX;
 use crate::check::tests::{
-    check, copy, flip, folder, folder_with_snapshot, folder_with_values, make_table, rows, start, write,
+    check, copy, flip, folder, folder_with_snapshot, folder_with_values, make_table, rows, start, table, write,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_storage::memory::MemoryStorage;
 use stele_tablet::Manifest;
 use stele_tablet::manifest;
-use stele_types::TableName;
+use stele_types::{TableName, TabletId};
 
 mod encrypted;
 mod parts;
@@ -731,4 +731,58 @@ async fn the_halves_of_a_split_that_was_lost_are_found() {
     let (text, in_order) = run_as(&folder, ACCEPTING).await.unwrap();
     assert!(in_order && !text.contains("begin with no files"), "{text}");
     assert_eq!(rows(&start(folder.clone()).await).await, before, "{text}");
+}
+
+/// The catalog lost a merge: it names two tablets that have no manifest any more, and not the one that has their rows.
+#[tokio::test]
+async fn the_tablet_of_a_merge_that_was_lost_is_found() {
+    let whole = folder().await;
+    let node = start(whole.clone()).await;
+    let before = rows(&node).await;
+    let catalog = copy(&*whole).await;
+    let old: Vec<TabletId> = node
+        .server
+        .all_served()
+        .iter()
+        .map(|served| served.tablet.id())
+        .collect();
+    assert_eq!(old.len(), 2);
+    node.admin.merge(&table(), old).await.unwrap();
+    let after = copy(&*whole).await;
+    drop(node);
+    let with_former_catalog = async || {
+        let folder = copy(&*after).await;
+        for path in paths(&folder, "coord/", "").await {
+            folder.delete(&path).await.unwrap();
+        }
+        for path in paths(&catalog, "coord/", "").await {
+            let content = catalog.read_all(&path).await.unwrap();
+            folder.put_if_absent(&path, content).await.unwrap();
+        }
+        folder
+    };
+    let folder = with_former_catalog().await;
+    let (text, in_order) = run(&folder, false).await;
+    assert!(!in_order && text.contains("has its rows"), "{text}");
+    for mode in [DRY_ACCEPTING, ACCEPTING] {
+        let folder = with_former_catalog().await;
+        let (text, in_order) = run_as(&folder, mode).await.unwrap();
+        assert!(in_order && !text.contains("begin with no files"), "{text}");
+        if !mode.dry_run {
+            assert_eq!(rows(&start(folder.clone()).await).await, before, "{text}");
+        }
+    }
+    // Half of them: nothing may take the place of rows that are there.
+    let folder = with_former_catalog().await;
+    let merged = paths(&folder, "tablets/", "").await.pop().unwrap();
+    let mut half = Manifest::decode_file(&merged, &folder.read_all(&merged).await.unwrap()).unwrap();
+    half.start = Bytes::from_static(b"c");
+    folder.delete(&merged).await.unwrap();
+    folder.put_if_absent(&merged, half.encode_file()).await.unwrap();
+    let unchanged = content(&folder).await;
+    let refused = run_as(&folder, ACCEPTING).await.unwrap_err().to_string();
+    assert!(refused.contains("some of its rows"), "{refused}");
+    assert!(paths(&folder, "damaged/", "").await.is_empty());
+    let manifests = |all: Vec<(String, Bytes)>| all.into_iter().filter(|(path, _)| path.starts_with("tablets/"));
+    assert!(manifests(unchanged).eq(manifests(content(&folder).await)));
 }
