@@ -4,6 +4,7 @@ mod cluster;
 mod crashes;
 mod deletion;
 mod digests;
+mod life;
 mod node;
 mod point_in_time;
 mod round_trip;

@@ -287,6 +287,7 @@ mod tests {
     }
 
     /// Those that wait are dropped when their sources give up.
+    #[allow(clippy::disallowed_methods, reason = "the test waits by the paused clock")]
     #[tokio::test(start_paused = true)]
     async fn few_calls_write_at_a_time() {
         let model = Model::new(&[""]);

@@ -74,7 +74,11 @@ impl Archiver {
         state.unreadable = if is_unreadable(error) { state.unreadable + 1 } else { 0 };
         let is_damaged = state.unreadable >= UNREADABLE_MAX || matches!(error, BackupError::TooMuch(_));
         let is_taken = matches!(error, BackupError::OtherArchiver(_));
-        if state.gap.is_none() {
+        // The archive of a life begins with all of its log: that is no gap, and the first part may be tried again.
+        let begins = self
+            .life
+            .is_some_and(|life| state.last.is_none() && life.chain() == state.chain);
+        if state.gap.is_none() || begins {
             if waiting <= self.settings.waiting_bytes_max && !is_damaged && !is_taken {
                 return;
             }
