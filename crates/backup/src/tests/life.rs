@@ -73,8 +73,9 @@ impl stele_storage::Layer for FirstPart {
 async fn a_first_part_that_fails_is_tried_again_and_leaves_no_gap() {
     for takes_effect in [false, true] {
         let [data, backups, other]: [Arc<dyn Storage>; 3] = std::array::from_fn(|_| MemoryStorage::new() as _);
-        let node = try_start_archiving(&data, &backups, Some((&other, 1 << 30))).await;
-        let node = node.unwrap_or_else(|error| panic!("{error}"));
+        let node = try_start_archiving(&data, &backups, Some((&other, 1 << 30)))
+            .await
+            .unwrap();
         let place = Arc::new(FirstPart {
             inner: MemoryStorage::new(),
             takes_effect,
