@@ -147,7 +147,7 @@ fn bugs_of_clusters_are_found_out() {
             PlantedBug::SkipLease => 5,
             PlantedBug::SealNothing => 5,
             PlantedBug::LeaveStreamsOut => 55,
-            PlantedBug::SealFirst => 690,
+            PlantedBug::SealFirst => 58,
             _ => 0,
         };
         // An assertion of a server counts as well.
