@@ -198,7 +198,8 @@ impl Cluster {
     fn start(arguments: &Arguments, nodes: usize) -> Result<Cluster> {
         let revision = arguments.upgrade_from.as_deref();
         let program = revision.map_or_else(|| Ok(server::stele()), upgrade::program)?;
-        let scratch = Scratch::new(&format!("cluster-of-{nodes}"))?;
+        // A measurement may start one on each medium.
+        let scratch = Scratch::new(&format!("cluster-of-{nodes}-{:?}", arguments.medium))?;
         let mut network = hosts::entered().then(Network::new).transpose()?;
         let mut host = || network.as_mut().map_or_else(|| Ok(Host::local()), Network::host);
         let etcd = Members::start(&scratch, &mut host)?;
