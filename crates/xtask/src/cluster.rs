@@ -198,7 +198,7 @@ impl Cluster {
     fn start(arguments: &Arguments, nodes: usize) -> Result<Cluster> {
         let revision = arguments.upgrade_from.as_deref();
         let program = revision.map_or_else(|| Ok(server::stele()), upgrade::program)?;
-        // A measurement may start one on each medium.
+        // A measurement may start one on each storage.
         let scratch = Scratch::new(&format!("cluster-of-{nodes}-{:?}", arguments.medium))?;
         let mut network = hosts::entered().then(Network::new).transpose()?;
         let mut host = || network.as_mut().map_or_else(|| Ok(Host::local()), Network::host);
