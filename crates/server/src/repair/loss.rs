@@ -12,7 +12,7 @@
 //!
 //! Files that only the newest state may have named are set aside, because the next start would sweep them.
 
-use super::replaced::{LostReplacement, lost_replacements};
+use super::replaced::replacing;
 use super::{KEPT, Mode, Work, keep};
 use crate::check::overlay::Overlay;
 use crate::check::report::Progress;
@@ -361,8 +361,7 @@ fn is_unnamed_part(path: &str, examined: &Examined) -> bool {
 
 /// The files that nothing refers to, as far as that is known.
 async fn of_nobody(storage: &Arc<dyn Storage>, examined: &Examined) -> anyhow::Result<Vec<String>> {
-    let lost = lost_replacements(storage, examined).await?;
-    let parts: BTreeSet<TabletId> = lost.iter().flat_map(LostReplacement::parts).collect();
+    let parts = replacing(storage, examined).await?;
     let unknown = |tablet: TabletId| !examined.tablets.known.contains_key(&tablet) && !parts.contains(&tablet);
     let is_told = examined.tablets.is_complete();
     let unused = |file: StoredFile| is_told && !examined.tablets.names(file);

@@ -15,7 +15,7 @@ use crate::check::tablets::TabletInfo;
 use crate::check::{self, Examined};
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use stele_catalog::Catalog;
@@ -27,7 +27,7 @@ use stele_tablet::manifest::{self, ManifestLog};
 use stele_types::{ErrorKind, RowRange, TableId, TableName, TabletId};
 
 /// A split or a merge that the catalog lost.
-pub(super) struct LostReplacement {
+struct LostReplacement {
     table: TableName,
     /// The tablets that the catalog names and that have no manifest.
     gone: Vec<TabletId>,
@@ -37,7 +37,7 @@ pub(super) struct LostReplacement {
 
 impl LostReplacement {
     /// The tablets that the catalog omits.
-    pub(super) fn parts(&self) -> impl Iterator<Item = TabletId> {
+    fn parts(&self) -> impl Iterator<Item = TabletId> {
         self.parts.iter().map(|part| part.0)
     }
 
@@ -85,7 +85,6 @@ pub(super) async fn replacements(
         describe_aside(&as_if, &then, text).await?;
         return Ok((as_if, then));
     }
-    expect_no_hidden_rows(&as_if, &then).await?;
     // This comes first: a write to the catalog ends the doubt about its completeness, and the next start would sweep
     // unnamed files.
     set_aside(&storage, &then, &BTreeMap::new(), text).await?;
@@ -105,20 +104,26 @@ async fn replace_again(storage: &Arc<dyn Storage>, env: &Env, lost: &[LostReplac
     Ok(())
 }
 
-/// Fails if tablets that the catalog omits have rows of one that has no manifest. Those rows are whole, and a tablet without files would
-/// take their place.
-pub(super) async fn expect_no_hidden_rows(storage: &Arc<dyn Storage>, examined: &Examined) -> anyhow::Result<()> {
+/// The replacements that the catalog lost.
+async fn lost_replacements(storage: &Arc<dyn Storage>, examined: &Examined) -> anyhow::Result<Vec<LostReplacement>> {
+    Ok(Found::find(storage, examined).await?.replacements(examined))
+}
+
+/// The tablets that the catalog omits and that replace others. Fails if omitted ones have only some rows of a tablet that has no manifest.
+/// Those rows are whole, and a tablet without files would take their place.
+pub(super) async fn replacing(storage: &Arc<dyn Storage>, examined: &Examined) -> anyhow::Result<BTreeSet<TabletId>> {
     let found = Found::find(storage, examined).await?;
     let replaced = found.replacements(examined);
+    let is_replaced = |gone: &TabletInfo| replaced.iter().any(|one| one.gone.contains(&gone.id));
     for (table, gone) in &found.gone {
-        for info in gone {
-            let is_replaced = replaced.iter().any(|one| one.gone.contains(&info.id));
+        for info in gone.iter().filter(|gone| !is_replaced(gone)) {
             let overlaps = |orphan: &&Manifest| !orphan.range().intersect(&info.range).is_empty();
             let hidden = found.orphans.get(table).into_iter().flatten().filter(overlaps);
             let hidden: Vec<TabletId> = hidden.map(Manifest::tablet).collect();
-            if !is_replaced && !hidden.is_empty() {
+            if !hidden.is_empty() {
                 bail!(
-                    "tablet {} has no manifest, and {}, which the catalog does not name, {} some of its rows: restore coord/                      from a backup, or move the manifests of these out of tablets/ to give those rows up",
+                    "tablet {} has no manifest, and {}, which the catalog does not name, {} some of its rows: restore coord/ \
+                     from a backup, or move the manifests of these out of tablets/ to give those rows up",
                     info.id,
                     numbered(&hidden).0,
                     if hidden.len() == 1 { "has" } else { "have" },
@@ -126,15 +131,7 @@ pub(super) async fn expect_no_hidden_rows(storage: &Arc<dyn Storage>, examined: 
             }
         }
     }
-    Ok(())
-}
-
-/// The replacements that the catalog lost.
-pub(super) async fn lost_replacements(
-    storage: &Arc<dyn Storage>,
-    examined: &Examined,
-) -> anyhow::Result<Vec<LostReplacement>> {
-    Ok(Found::find(storage, examined).await?.replacements(examined))
+    Ok(replaced.iter().flat_map(LostReplacement::parts).collect())
 }
 
 /// Tablets without a manifest, and manifests of tablets that the catalog does not name. Of each table, in the order of rows.

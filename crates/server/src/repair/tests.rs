@@ -747,7 +747,8 @@ async fn the_tablet_of_a_merge_that_was_lost_is_found() {
         .map(|served| served.tablet.id())
         .collect();
     assert_eq!(old.len(), 2);
-    node.admin.merge(&table(), old).await.unwrap();
+    let new = node.admin.merge(&table(), old).await.unwrap();
+    make_table(&node, TableName::new("space", "later")).await;
     let after = copy(&*whole).await;
     drop(node);
     let with_former_catalog = async || {
@@ -772,17 +773,35 @@ async fn the_tablet_of_a_merge_that_was_lost_is_found() {
             assert_eq!(rows(&start(folder.clone()).await).await, before, "{text}");
         }
     }
+    // The same of a log that is damaged there.
+    let log = newest(&after, "coord/log-").await;
+    let merged_at = catalog.read_all(&log).await.unwrap().len() + 20;
+    let with_damaged_catalog = async || {
+        let folder = copy(&*after).await;
+        flip(&folder, &log, merged_at).await;
+        folder
+    };
+    let folder = with_damaged_catalog().await;
+    let (text, in_order) = run_as(&folder, ACCEPTING).await.unwrap();
+    assert!(in_order && !text.contains("begin with no files"), "{text}");
+    assert_eq!(rows(&start(folder).await).await, before, "{text}");
     // Half of them: nothing may take the place of rows that are there.
-    let folder = with_former_catalog().await;
-    let merged = paths(&folder, "tablets/", "").await.pop().unwrap();
-    let mut half = Manifest::decode_file(&merged, &folder.read_all(&merged).await.unwrap()).unwrap();
-    half.start = Bytes::from_static(b"c");
-    folder.delete(&merged).await.unwrap();
-    folder.put_if_absent(&merged, half.encode_file()).await.unwrap();
-    let unchanged = content(&folder).await;
-    let refused = run_as(&folder, ACCEPTING).await.unwrap_err().to_string();
-    assert!(refused.contains("some of its rows"), "{refused}");
-    assert!(paths(&folder, "damaged/", "").await.is_empty());
     let manifests = |all: Vec<(String, Bytes)>| all.into_iter().filter(|(path, _)| path.starts_with("tablets/"));
-    assert!(manifests(unchanged).eq(manifests(content(&folder).await)));
+    for (folder, kept) in [(with_former_catalog().await, 0), (with_damaged_catalog().await, 1)] {
+        let all = paths(&folder, "tablets/", "").await;
+        let merged = all
+            .iter()
+            .find(|path| manifest::parse_path(path).unwrap().0 == new)
+            .unwrap();
+        let mut half = Manifest::decode_file(merged, &folder.read_all(merged).await.unwrap()).unwrap();
+        half.start = Bytes::from_static(b"c");
+        folder.delete(merged).await.unwrap();
+        folder.put_if_absent(merged, half.encode_file()).await.unwrap();
+        let unchanged = content(&folder).await;
+        let refused = run_as(&folder, ACCEPTING).await.unwrap_err().to_string();
+        assert!(refused.contains("some of its rows"), "{refused}");
+        // Only the damaged log of the catalog.
+        assert_eq!(paths(&folder, "damaged/", "").await.len(), kept);
+        assert!(manifests(unchanged).eq(manifests(content(&folder).await)));
+    }
 }
