@@ -248,12 +248,7 @@ impl CallLimits {
 
     /// How long a request may take until this many bytes of it have arrived.
     pub(crate) fn arrival_wait(&self, bytes: usize) -> Duration {
-        self.arrival_wait + Self::arrival_time(bytes)
-    }
-
-    /// Time that these bytes of a request take at the slowest rate, in whole seconds.
-    pub(crate) fn arrival_time(bytes: usize) -> Duration {
-        Duration::from_secs((bytes / ARRIVAL_BYTES_PER_SECOND) as u64)
+        self.arrival_wait + Duration::from_secs((bytes / ARRIVAL_BYTES_PER_SECOND) as u64)
     }
 
     /// Time that the bytes of a request earn it, for which it is not given up when calls are refused.

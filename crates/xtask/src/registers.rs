@@ -174,4 +174,9 @@ impl Window {
     pub fn is_linearizable(&self) -> bool {
         are_none(&self.violations)
     }
+
+    /// The same, and whether no request failed.
+    pub fn is_clean(&self) -> bool {
+        self.is_linearizable() && self.errors.is_empty()
+    }
 }

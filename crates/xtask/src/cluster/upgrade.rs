@@ -7,7 +7,7 @@ use super::fault::{self, Fault};
 use super::{Cluster, chaos, moves, snapshots};
 use crate::registers::{Registers, Window};
 use crate::server;
-use crate::shell::{Run, cargo, root, target_dir};
+use crate::shell::{Run, cargo, target_dir};
 use anyhow::{Context, Result};
 use std::fs;
 use std::ops::Range;
@@ -29,7 +29,6 @@ pub fn program(revision: &str) -> Result<PathBuf> {
         Run::new("git")
             .args(["archive", hash.trim(), "--output"])
             .args([&archive])
-            .dir(root())
             .check()?;
         Run::new("tar").args(["xf"]).args([&archive]).dir(&sources).check()?;
         let target = dir.join("target");
@@ -101,5 +100,5 @@ fn stage(cluster: &mut Cluster, registers: &mut Registers, splits: Range<u32>, u
 
 fn is_good(name: &str, window: &Window) -> bool {
     moves::show(name, window);
-    window.is_linearizable() && window.errors.is_empty()
+    window.is_clean()
 }
