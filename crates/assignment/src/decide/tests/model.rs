@@ -176,7 +176,7 @@ impl Model {
         }
     }
 
-    /// No more faults: all tablets get served, all files get everything, and no log is left but those of the living.
+    /// No more faults: all tablets get served, all files get everything, no log is left but those of the living, and no order follows.
     pub(super) fn settle(&mut self) {
         let servers = self.view.servers.values_mut();
         servers.for_each(|server| (server.draining, server.answers) = (false, true));
@@ -191,6 +191,8 @@ impl Model {
             self.lead(1);
             (0..20).for_each(|_| self.progress());
         }
+        let condemned = Suspicions::default().condemned(&self.view, Duration::ZERO);
+        assert_eq!(decide(&self.view, &condemned.dead), vec![], "it comes to rest");
         for tablet in self.view.tablets() {
             let owner = tablet.assignment.owner.expect("it has an owner");
             let state = self.processes[&owner.server].tablets.get(&tablet.id);
@@ -312,6 +314,8 @@ impl Model {
                         moving_to: None,
                         logs,
                     };
+                    // Failures to close it were those of its former owner.
+                    self.tablet(tablet).attempts.closing = FailedClosing::None;
                 }
             }
             Order::Move { tablet, seen, to } => {
