@@ -1,12 +1,13 @@
 //! Compares the catalog, the newest manifests and the files of a shared data root.
 //!
-//! A round of the sweep has read all of them, so the comparison costs nothing, or one more listing if files are newer than the first.
+//! A round of the sweep has read all of them, so the comparison costs nothing, or one more listing if files are newer than the first. On HDFS the first may also show a
+//! part of a file that was being written.
 //! Only the sweep deletes files that were committed. So a file that a manifest or a snapshot names is there, as long as storage
 //! loses none.
 
-use super::{Knowledge, Listed, Marks, Result};
+use super::{Knowledge, Listed, Marks, Need, Result};
 use crate::manifest::StoredFile;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 use stele_storage::Storage;
 use stele_types::TabletId;
@@ -91,35 +92,38 @@ pub(super) async fn compare(
             checked.note(Finding::OtherRows(*tablet));
         }
     }
-    let mut unlisted: BTreeSet<(StoredFile, Option<TabletId>)> = BTreeSet::new();
+    // A file of which the listing is no proof may be newer, or was still being written then.
+    let mut doubtful: BTreeMap<StoredFile, Option<&Need>> = BTreeMap::new();
     for (file, need) in &marks.needed {
         (checked.files, checked.bytes) = (checked.files + 1, checked.bytes + need.len);
-        match listed.get(file) {
-            None => drop(unlisted.insert((*file, Some(need.tablet)))),
-            Some(found) if *found != need.len => checked.note(Finding::OtherLength {
-                tablet: need.tablet,
-                file: *file,
-                stated: need.len,
-                found: *found,
-            }),
-            Some(_) => {}
+        if listed.get(file) != Some(&need.len) {
+            doubtful.insert(*file, Some(need));
         }
     }
     for file in held.filter(|file| !marks.needed.contains_key(file)) {
         checked.files += 1;
         if !listed.contains_key(&file) {
-            unlisted.insert((file, None));
+            doubtful.insert(file, None);
         }
     }
-    if !unlisted.is_empty() {
+    if !doubtful.is_empty() {
         // All of them by one listing: most storages list the whole directory for a single file, too.
-        let now = storage.list("sst/").await?;
-        let now: BTreeSet<StoredFile> = now
-            .iter()
-            .filter_map(|info| StoredFile::parse_path(&info.path))
+        let now = storage.list("sst/").await?.into_iter();
+        let now: Listed = now
+            .filter_map(|info| Some((StoredFile::parse_path(&info.path)?, info.len)))
             .collect();
-        let missing = unlisted.into_iter().filter(|(file, _)| !now.contains(file));
-        missing.for_each(|(file, tablet)| checked.note(Finding::Missing(tablet, file)));
+        for (file, need) in doubtful {
+            match (now.get(&file), need) {
+                (None, need) => checked.note(Finding::Missing(need.map(|need| need.tablet), file)),
+                (Some(found), Some(need)) if *found != need.len => checked.note(Finding::OtherLength {
+                    tablet: need.tablet,
+                    file,
+                    stated: need.len,
+                    found: *found,
+                }),
+                (Some(_), _) => {}
+            }
+        }
     }
     assert!(
         checked.more == 0 || checked.findings.len() == FINDINGS_MAX,
@@ -155,6 +159,31 @@ mod tests {
         async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
             self.1.fetch_add(1, Ordering::Relaxed);
             self.0.list(prefix).await
+        }
+    }
+
+    /// As in HDFS, where a file that is being written has a part of its bytes.
+    #[tokio::test]
+    async fn a_file_that_was_being_written_when_it_was_listed_is_looked_up_again() {
+        let storage = MemoryStorage::new();
+        let file = StoredFile::Sstable(FileId::new(1, 1));
+        storage
+            .put_if_absent(&file.path(), Bytes::from_static(b"abc"))
+            .await
+            .unwrap();
+        let knowledge = Knowledge::default();
+        for (stated, findings) in [(3, 0), (4, 1)] {
+            let need = Need {
+                tablet: TabletId(7),
+                len: stated,
+            };
+            let marks = Marks {
+                needed: BTreeMap::from([(file, need)]),
+                ..Marks::default()
+            };
+            let listed = Listed::from([(file, 0)]);
+            let checked = compare(&*storage, &listed, &knowledge, &marks, std::iter::empty()).await;
+            assert_eq!(checked.unwrap().findings.len(), findings);
         }
     }
 
