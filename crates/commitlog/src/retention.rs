@@ -5,6 +5,9 @@
 //! Unsettled means that refused bytes may lie behind its end, or that power loss may still take that end. In the latter
 //! case recovery drops the segments behind it. Hence one unflushable tablet keeps the segments of its records, one
 //! behind each of them, and no others.
+//!
+//! A segment that was given up is also kept until the next one has a durable header. Another process may have taken the log over by then,
+//! before the header, and serve rows of the refused bytes: it relies on the segment until it has flushed them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use stele_types::{SeqNo, TabletId};
@@ -85,6 +88,8 @@ pub struct Retention {
     open: Option<LogPosition>,
     /// By segment number.
     closed: BTreeMap<u64, SegmentInfo>,
+    /// The segment that was given up last, until a durable header states where it ends.
+    unstated: Option<u64>,
     /// Some unneeded segments could not be taken out because older ones are unsynced.
     awaits_sync: bool,
 }
@@ -162,7 +167,19 @@ impl Retention {
             open.is_none_or(|open| (open.number, open.end) == (number, info.end)),
             "a segment is closed as it was open"
         );
+        if matches!(info.state, SegmentState::GivenUp | SegmentState::NotDurable) {
+            self.unstated = Some(number);
+        }
         self.add(number, info)
+    }
+
+    /// Notes that a durable header states where the newest closed segment ends.
+    pub(crate) fn begin_next(&mut self) {
+        assert!(
+            self.unstated.is_none_or(|number| self.closed.contains_key(&number)),
+            "the segment of which a header tells is still there"
+        );
+        self.unstated = None;
     }
 
     /// The segments that wait for the archive, oldest first, and the open one.
@@ -226,7 +243,8 @@ impl Retention {
         let (mut kept, mut told_of) = (Kept::default(), BTreeSet::new());
         for (number, info) in &self.closed {
             let waits = or_archive && info.awaits_archive;
-            let is_needed = waits || info.tablets.iter().any(|(t, s)| needs(*t, *s));
+            let is_unstated = self.unstated == Some(*number);
+            let is_needed = waits || is_unstated || info.tablets.iter().any(|(t, s)| needs(*t, *s));
             let tells = told_of.contains(&info.follows);
             if is_needed || tells {
                 kept.numbers.insert(*number);

@@ -52,6 +52,10 @@ pub enum PlantedBug {
     ForgetRest,
     /// A leader that does not reach the other servers goes on to lead.
     LeadAlone,
+    /// The new owner of a log in HDFS takes a file for durable whose writer has not synced its end.
+    SkipCopy,
+    /// A log segment with a refused group is deleted before the next one states where it ends.
+    DeleteRefused,
 }
 
 impl PlantedBug {
@@ -70,6 +74,12 @@ impl PlantedBug {
         ("forget-flushed-tokens", PlantedBug::ForgetFlushedTokens),
         ("forget-replayed-tokens", PlantedBug::ForgetReplayedTokens),
         ("forget-snapshots", PlantedBug::ForgetSnapshots),
+    ];
+
+    /// Those that a single server has, and that runs on HDFS find.
+    pub const OF_HDFS: [(&'static str, PlantedBug); 2] = [
+        ("skip-copy", PlantedBug::SkipCopy),
+        ("delete-refused", PlantedBug::DeleteRefused),
     ];
 
     /// Those that only a cluster has.

@@ -9,6 +9,7 @@ use crate::format;
 use crate::retention::SegmentState;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use stele_env::PlantedBug;
 use stele_storage::AppendFile;
 
 /// How often a failure is logged. While a storage fails, every write does, as fast as clients come back; the metric counts all.
@@ -93,6 +94,9 @@ impl Segments {
             self.previous = Previous::of(&open);
             let state = open.state_given_up();
             self.retire(open, state);
+            if self.env.planted(PlantedBug::DeleteRefused) {
+                self.shared.retention.lock().begin_next();
+            }
         }
     }
 
@@ -151,10 +155,14 @@ impl Segments {
             begun = next.file.sync().await;
         }
         if let Err(error) = begun {
-            // Nothing was acknowledged in it; if the deletion fails, the rest is an empty torn tail.
-            let _ = self.shared.storage.delete(&next.path).await;
+            // Nothing was acknowledged in it; if the deletion fails, the rest is an empty torn tail. Another process that has taken the
+            // log over may have its header.
+            if self.shared.storage.confirm_owner().await.is_ok() {
+                let _ = self.shared.storage.delete(&next.path).await;
+            }
             return Err(error.into());
         }
+        self.shared.retention.lock().begin_next();
         Ok(Open::standing_alone(next, self.previous.number))
     }
 }

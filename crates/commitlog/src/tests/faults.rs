@@ -112,6 +112,23 @@ async fn flushing_another_tablet_does_not_bring_back_what_was_refused() {
     }
 }
 
+/// Another process may have taken the log over before the next header, and serve the refused record.
+#[tokio::test]
+async fn a_segment_that_was_given_up_stays_until_a_header_states_its_end() {
+    let faulty = FaultyStorage::new(env(1));
+    let storage: Arc<dyn Storage> = faulty.clone();
+    let log = Log::start(&storage, &Numbers::default(), 1 << 20, Vec::new());
+    log.write(0, Durability::Sync).await.unwrap();
+    faulty.set_plan(syncs_fail());
+    log.write(1, Durability::Sync).await.unwrap_err();
+    assert_eq!(log.stream.delete_unneeded(|_, _| true).await.unwrap(), 0);
+    log.write(2, Durability::Sync).await.unwrap_err();
+    assert_eq!(log.stream.delete_unneeded(|_, _| true).await.unwrap(), 0);
+    faulty.set_plan(FaultPlan::default());
+    log.write(3, Durability::Sync).await.unwrap();
+    assert_eq!(log.stream.delete_unneeded(|_, _| true).await.unwrap(), 1);
+}
+
 /// A segment is never synced again if its sync has failed, or if it was given up for another reason.
 #[tokio::test]
 async fn it_is_known_whose_records_will_never_be_synced() {
