@@ -5,8 +5,10 @@
 
 use crate::HdfsMetrics;
 use crate::cluster::Cluster;
+use crate::native::Native;
 use hdfs_native::ClientBuilder;
 use std::fmt;
+use std::sync::Arc;
 use stele_env::Env;
 use stele_storage::StorageError;
 
@@ -141,7 +143,13 @@ impl HdfsAddress {
             operation: "configure",
             message: error.to_string(),
         })?;
-        Ok(Cluster::new(client, &self.root, self.replication, env, metrics))
+        Ok(Cluster::new(
+            Arc::new(Native(client)),
+            &self.root,
+            self.replication,
+            env,
+            metrics,
+        ))
     }
 }
 

@@ -6,14 +6,14 @@
 //! afterwards: see [`Cluster::put_new`].
 
 use crate::HdfsMetrics;
+use crate::client::{Client, FileReader, FileWriter, NewFile, Status};
 use crate::fault::Fault;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use hdfs_native::file::{FileReader, FileWriter};
-use hdfs_native::{Client, WriteOptions};
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 use stele_env::Env;
 use stele_env::metrics::IntCounter;
@@ -61,7 +61,7 @@ const DIRECTORY_PERMISSION: u32 = 0o700;
 /// A directory of HDFS and the client that reaches it.
 #[derive(Clone)]
 pub(crate) struct Cluster {
-    client: Client,
+    client: Arc<dyn Client>,
     /// Absolute, without a slash at its end.
     root: String,
     /// `None` takes the cluster's default.
@@ -70,16 +70,14 @@ pub(crate) struct Cluster {
     pub(crate) metrics: HdfsMetrics,
 }
 
-/// Length and modification time.
-pub(crate) struct Status {
-    pub(crate) len: u64,
-    pub(crate) modified_millis: u64,
-    pub(crate) replication: Option<u32>,
-    directory: bool,
-}
-
 impl Cluster {
-    pub(crate) fn new(client: Client, root: &str, replication: Option<u32>, env: Env, metrics: HdfsMetrics) -> Cluster {
+    pub(crate) fn new(
+        client: Arc<dyn Client>,
+        root: &str,
+        replication: Option<u32>,
+        env: Env,
+        metrics: HdfsMetrics,
+    ) -> Cluster {
         assert!(
             !root.is_empty() && !root.starts_with('/') && !root.ends_with('/'),
             "the root is a directory without slashes at its ends"
@@ -91,6 +89,11 @@ impl Cluster {
             env,
             metrics,
         }
+    }
+
+    /// The same for a caller's client.
+    pub(crate) fn of_client(client: Arc<dyn Client>, root: &str, env: Env) -> Cluster {
+        Self::new(client, root, None, env, HdfsMetrics::default())
     }
 
     fn absolute(&self, key: &str) -> String {
@@ -105,10 +108,10 @@ impl Cluster {
     async fn limited<T>(
         &self,
         limit: Duration,
-        operation: impl Future<Output = hdfs_native::Result<T>>,
+        operation: impl Future<Output = std::result::Result<T, Fault>>,
     ) -> std::result::Result<T, Fault> {
         match self.env.timeout(limit, operation).await {
-            Ok(answer) => answer.map_err(Fault::from),
+            Ok(answer) => answer,
             Err(_) => Err(Fault::Unknown(format!("no answer within {limit:?}"))),
         }
     }
@@ -127,7 +130,7 @@ impl Cluster {
     }
 
     /// Retries an idempotent call.
-    async fn repeat<T, R: Future<Output = hdfs_native::Result<T>>>(
+    async fn repeat<T, R: Future<Output = std::result::Result<T, Fault>>>(
         &self,
         counter: &IntCounter,
         call: impl Fn() -> R,
@@ -148,18 +151,17 @@ impl Cluster {
     }
 
     /// Begins a file that does not exist. After an error other than `AlreadyExists` it may exist, empty.
-    pub(crate) async fn create(&self, key: &str, make_directories: bool) -> Result<FileWriter> {
-        let options = WriteOptions {
+    pub(crate) async fn create(&self, key: &str, makes_directories: bool) -> Result<Box<dyn FileWriter>> {
+        let file = NewFile {
             replication: self.replication,
             permission: PERMISSION,
-            create_parent: make_directories,
-            ..WriteOptions::default()
+            makes_directories,
         };
         let path = self.absolute(key);
         let mut failed = 0;
         loop {
             self.metrics.creates.inc();
-            match self.limited(CALL_LIMIT, self.client.create(&path, &options)).await {
+            match self.limited(CALL_LIMIT, self.client.create(&path, file)).await {
                 Err(fault @ Fault::Busy(_)) => {
                     failed += 1;
                     if !self.pause(failed).await {
@@ -172,11 +174,11 @@ impl Cluster {
     }
 
     /// Hands bytes to the pipeline. Only the next sync or close determines their fate.
-    pub(crate) async fn write(&self, key: &str, writer: &mut FileWriter, content: &[Bytes]) -> Result<()> {
+    pub(crate) async fn write(&self, key: &str, writer: &mut dyn FileWriter, content: &[Bytes]) -> Result<()> {
         let bytes: usize = content.iter().map(Bytes::len).sum();
         let write = async {
             for slice in content.iter().filter(|slice| !slice.is_empty()) {
-                writer.write_bytes(slice.clone()).await?;
+                writer.write(slice.clone()).await?;
             }
             Ok(())
         };
@@ -186,52 +188,48 @@ impl Cluster {
 
     /// Returns when every DataNode of the pipeline has called `fsync`, and the NameNode has the length and confirms
     /// that the file is still ours to write.
-    pub(crate) async fn sync(&self, key: &str, writer: &mut FileWriter) -> Result<()> {
+    pub(crate) async fn sync(&self, key: &str, writer: &mut dyn FileWriter) -> Result<()> {
         self.metrics.syncs.inc();
-        let synced = self.limited(SYNC_LIMIT, writer.hsync()).await;
+        let synced = self.limited(SYNC_LIMIT, writer.sync()).await;
         synced.map_err(|fault| fault.on(key, "sync"))
     }
 
     /// Finishes a file. The client asks the DataNodes to `fsync` with the last packet of each block, so a closed file is as
     /// durable as a synced one.
-    pub(crate) async fn close(&self, key: &str, writer: &mut FileWriter) -> Result<()> {
+    pub(crate) async fn close(&self, key: &str, writer: &mut dyn FileWriter) -> Result<()> {
         self.metrics.closes.inc();
         let closed = self.limited(WRITE_LIMIT, writer.close()).await;
         closed.map_err(|fault| fault.on(key, "close"))
     }
 
     /// Reads the places of a file's blocks.
-    pub(crate) async fn open(&self, key: &str) -> Result<FileReader> {
+    pub(crate) async fn open(&self, key: &str) -> Result<Box<dyn FileReader>> {
         let path = self.absolute(key);
-        let found = self.repeat(&self.metrics.opens, || self.client.read(&path)).await;
+        let found = self.repeat(&self.metrics.opens, || self.client.open(&path)).await;
         found.map_err(|fault| fault.on(key, "open"))
     }
 
     /// Reads bytes within a file, without a retry; the caller has checked the range.
-    pub(crate) async fn read(&self, reader: &FileReader, offset: u64, len: usize) -> std::result::Result<Bytes, Fault> {
+    pub(crate) async fn read(
+        &self,
+        reader: &dyn FileReader,
+        offset: u64,
+        len: usize,
+    ) -> std::result::Result<Bytes, Fault> {
         self.metrics.reads.inc();
-        self.limited(limit_of(READ_LIMIT, len), reader.read_range(offset as usize, len))
-            .await
+        self.limited(limit_of(READ_LIMIT, len), reader.read(offset, len)).await
     }
 
     pub(crate) async fn status(&self, key: &str) -> Result<Status> {
         let path = self.absolute(key);
-        let found = self
-            .repeat(&self.metrics.looks, || self.client.get_file_info(&path))
-            .await;
-        let status = found.map_err(|fault| fault.on(key, "status"))?;
-        Ok(Status {
-            len: status.length as u64,
-            modified_millis: status.modification_time,
-            replication: status.replication,
-            directory: status.isdir,
-        })
+        let found = self.repeat(&self.metrics.looks, || self.client.status(&path)).await;
+        found.map_err(|fault| fault.on(key, "status"))
     }
 
     /// A file's status; `NotFound` for a directory.
     pub(crate) async fn file_status(&self, key: &str) -> Result<Status> {
         let status = self.status(key).await?;
-        if status.directory {
+        if status.is_directory {
             Err(StorageError::NotFound { path: key.to_owned() })
         } else {
             Ok(status)
@@ -241,40 +239,22 @@ impl Cluster {
     /// The entries of a directory, by key; none when it does not exist.
     pub(crate) async fn entries(&self, directory: &str) -> Result<Vec<(String, Status)>> {
         let path = self.absolute(directory);
-        let listed = self
-            .repeat(&self.metrics.lists, || self.client.list_status(&path, false))
-            .await;
-        let listed = match listed {
+        let listed = match self.repeat(&self.metrics.lists, || self.client.list(&path)).await {
             Err(Fault::NotFound) => return Ok(Vec::new()),
             listed => listed.map_err(|fault| fault.on(directory, "list"))?,
         };
-        let below = |status: &hdfs_native::client::FileStatus| {
-            let name = status.path.strip_prefix(&path)?.strip_prefix('/')?;
-            Some(if directory.is_empty() {
-                name.to_owned()
-            } else {
-                format!("{directory}/{name}")
-            })
+        let key = |name: String| match directory {
+            "" => name,
+            directory => format!("{directory}/{name}"),
         };
-        // The listing of a file is the file itself, under an empty name.
-        let entries = listed.into_iter().filter_map(|status| {
-            let key = below(&status)?;
-            let status = Status {
-                len: status.length as u64,
-                modified_millis: status.modification_time,
-                replication: status.replication,
-                directory: status.isdir,
-            };
-            Some((key, status))
-        });
-        Ok(entries.collect())
+        Ok(listed.into_iter().map(|(name, status)| (key(name), status)).collect())
     }
 
     /// All files whose keys begin with `prefix`, with their lengths, without unfinished puts and owner records.
     pub(crate) async fn files(&self, prefix: &str) -> Result<Vec<(String, u64)>> {
         let mut files = Vec::new();
         self.walk(prefix, |_, entries| {
-            let found = entries.iter().filter(|(_, status)| !status.directory);
+            let found = entries.iter().filter(|(_, status)| !status.is_directory);
             files.extend(found.map(|(key, status)| (key.clone(), status.len)));
         })
         .await?;
@@ -317,7 +297,10 @@ impl Cluster {
             while let Some((directory, entries)) = lists.try_next().await? {
                 each(&directory, &entries);
                 let below = entries.into_iter().filter(|(key, status)| {
-                    status.directory && key.starts_with(prefix) && key != UNFINISHED && !DIRECTORY.starts_with(&**key)
+                    status.is_directory
+                        && key.starts_with(prefix)
+                        && key != UNFINISHED
+                        && !DIRECTORY.starts_with(&**key)
                 });
                 next.extend(below.map(|(key, _)| key));
             }
@@ -334,7 +317,7 @@ impl Cluster {
             .repeat(&self.metrics.deletes, || self.client.delete(&path, directory))
             .await;
         match deleted {
-            Ok(_) | Err(Fault::NotFound) => Ok(()),
+            Ok(()) | Err(Fault::NotFound) => Ok(()),
             Err(fault) => Err(fault.on(key, "delete")),
         }
     }
@@ -360,7 +343,7 @@ impl Cluster {
         assert_ne!(from, to, "a rename changes the name");
         self.metrics.renames.inc();
         let (from, to) = (self.absolute(from), self.absolute(to));
-        self.limited(CALL_LIMIT, self.client.rename(&from, &to, false)).await
+        self.limited(CALL_LIMIT, self.client.rename(&from, &to)).await
     }
 
     /// Takes the lease of a file from its writer. `false` while its DataNodes still agree on its end.
@@ -376,7 +359,7 @@ impl Cluster {
         let path = self.absolute(key);
         let made = self
             .repeat(&self.metrics.directories, || {
-                self.client.mkdirs(&path, DIRECTORY_PERMISSION, true)
+                self.client.make_directory(&path, DIRECTORY_PERMISSION)
             })
             .await;
         made.map_err(|fault| fault.on(key, "make directory"))
@@ -447,8 +430,8 @@ impl Cluster {
 
     async fn write_file(&self, key: &str, content: &Bytes) -> Result<()> {
         let mut writer = self.create(key, true).await?;
-        self.write(key, &mut writer, std::slice::from_ref(content)).await?;
-        self.close(key, &mut writer).await
+        self.write(key, &mut *writer, std::slice::from_ref(content)).await?;
+        self.close(key, &mut *writer).await
     }
 
     /// Deletes an unfinished file and ignores errors; a later owner deletes files that stay.
@@ -522,7 +505,7 @@ impl Cluster {
     /// Reads a whole small file, without a retry.
     pub(crate) async fn content(&self, key: &str) -> Result<Bytes> {
         let reader = self.open(key).await?;
-        let content = self.read(&reader, 0, reader.file_length()).await;
+        let content = self.read(&*reader, 0, reader.length() as usize).await;
         content.map_err(|fault| fault.on(key, "read"))
     }
 }

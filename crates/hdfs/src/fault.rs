@@ -7,9 +7,11 @@ use std::io::ErrorKind;
 use stele_storage::StorageError;
 
 /// A failure.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// There is no such file or directory.
     NotFound,
+    /// The name is taken.
     AlreadyExists,
     /// A quota is used up.
     NoSpace,

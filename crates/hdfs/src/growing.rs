@@ -19,9 +19,14 @@
 //! may be included, in page caches only. Readers act on them, so the piece is copied. Nothing here opens a finished
 //! piece for appending: a sealed file stays sealed.
 //!
+//! A power loss of the DataNodes before the copy is closed may take those bytes, and the file cannot be read to its end then. So the new
+//! owner notes where the last sync ended, in the name of an empty file, as soon as it has the lease ([`note_synced`]). If the rest cannot be
+//! read, the copy ends there: it has all acknowledged bytes, and nobody has read others.
+//!
 //! A writer whose operation failed cannot finish its piece. Its own process seals the file then, because it reads the
 //! file later: the archive needs all acknowledged bytes of the log.
 
+use crate::client::FileWriter;
 use crate::cluster::Cluster;
 use crate::fault::Fault;
 use crate::located::Located;
@@ -29,10 +34,10 @@ use crate::shared::Shared;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt};
-use hdfs_native::file::FileWriter;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use stele_env::PlantedBug;
 use stele_storage::remote::owner;
 use stele_storage::{AppendFile, ReadFile, Result, StorageError, check_range, grows};
 use tokio::sync::Mutex;
@@ -41,6 +46,7 @@ use tokio::sync::Mutex;
 const DIRECTORIES: [&str; 2] = ["log/", "coord/log-"];
 
 const OPEN: &str = ".open";
+const SYNCED: &str = ".synced-";
 
 /// Pieces sealed concurrently.
 const SEALS_CONCURRENT: usize = 16;
@@ -83,6 +89,12 @@ pub(crate) fn parse_piece(key: &str) -> Option<(&str, u32, bool)> {
         piece_key(path, number)
     };
     (spelled == key).then_some((path, number, open))
+}
+
+/// The name that states the length of an open piece at its last sync.
+fn synced_key(path: &str, number: u32, len: u64) -> String {
+    debug_assert!(number > 0, "piece 0 has no content");
+    format!("{path}/@{number:08x}{SYNCED}{len:x}")
 }
 
 /// The pieces of one file in a listing.
@@ -220,7 +232,7 @@ fn gone_is_fine(outcome: Result<()>) -> Result<()> {
 
 /// Seals a file of this process whose writer has failed and is gone.
 async fn seal_own(shared: &Shared, path: &str) -> Result<()> {
-    debug_assert!(grows(path), "other files have no pieces");
+    assert!(grows(path), "other files have no pieces");
     assert!(shared.epoch > 0, "only an owner writes growing files");
     let mut failed = 0;
     loop {
@@ -240,7 +252,12 @@ async fn try_seal_own(shared: &Shared, path: &str) -> Result<()> {
     // A new owner seals it, and may delete it then.
     shared.verify(path).await?;
     for number in Pieces::list(&shared.cluster, path).await?.open.into_keys() {
-        gone_is_fine(seal(&shared.cluster, path, number).await)?;
+        let sealed = async {
+            // This process has the lease, and syncs nothing any more.
+            note_synced(&shared.cluster, path, number).await?;
+            seal(&shared.cluster, path, number).await
+        };
+        gone_is_fine(sealed.await)?;
     }
     Ok(())
 }
@@ -248,8 +265,31 @@ async fn try_seal_own(shared: &Shared, path: &str) -> Result<()> {
 /// Ends an open piece and makes it durable.
 async fn seal(cluster: &Cluster, path: &str, number: u32) -> Result<()> {
     let (open, finished) = (open_key(path, number), piece_key(path, number));
-    let deadline = cluster.env.now() + RECOVERY_LIMIT;
+    take_lease(cluster, path, number).await?;
+    let len = cluster.status(&open).await?.len;
+    let durable = match len {
+        0 => open.clone(),
+        _ if cluster.env.planted(PlantedBug::SkipCopy) => open.clone(),
+        len => copy_piece(cluster, path, number, len).await?,
+    };
+    match finish(cluster, &durable, &finished).await {
+        // Another new owner was faster; its copy has the same acknowledged bytes. Or a replaced owner began the piece again.
+        Err(StorageError::AlreadyExists { .. }) => cluster.delete(&durable, false).await?,
+        finished => finished?,
+    }
+    cluster.delete(&open, false).await
+}
+
+/// Takes the lease of an open piece from its writer, and waits until the piece has an end.
+async fn take_lease(cluster: &Cluster, path: &str, number: u32) -> Result<()> {
+    assert!(number > 0, "piece 0 has no writer");
+    let open = open_key(path, number);
+    let (deadline, mut is_noted) = (cluster.env.now() + RECOVERY_LIMIT, false);
     while !cluster.recover_lease(&open).await? {
+        // Its writer can sync nothing any more.
+        if !std::mem::replace(&mut is_noted, true) {
+            note_synced(cluster, path, number).await?;
+        }
         if cluster.env.now() >= deadline {
             return Err(StorageError::Io {
                 path: open,
@@ -259,35 +299,80 @@ async fn seal(cluster: &Cluster, path: &str, number: u32) -> Result<()> {
         }
         cluster.env.sleep(RECOVERY_PAUSE).await;
     }
-    let len = cluster.status(&open).await?.len;
-    let durable = match len {
-        0 => open.clone(),
-        len => {
-            let copy = cluster.unfinished();
-            copy_file(cluster, &open, len, &copy).await?;
-            copy
-        }
-    };
-    match finish(cluster, &durable, &finished).await {
-        // Another new owner was faster; its copy has the same bytes. Or a replaced owner began the piece again.
-        Err(StorageError::AlreadyExists { .. }) => cluster.delete(&durable, false).await?,
-        finished => finished?,
-    }
-    cluster.delete(&open, false).await
+    Ok(())
 }
 
-async fn copy_file(cluster: &Cluster, from: &str, len: u64, to: &str) -> Result<()> {
+/// States where the last sync of an open piece ended. If its end is known by then, it states that, which is behind.
+async fn note_synced(cluster: &Cluster, path: &str, number: u32) -> Result<()> {
+    let len = cluster.status(&open_key(path, number)).await?.len;
+    let key = synced_key(path, number, len);
+    let mut failed = 0;
+    loop {
+        let error = match cluster.create(&key, false).await {
+            Ok(mut writer) => {
+                // Only the name matters, and the NameNode has it.
+                let _ = cluster.close(&key, &mut *writer).await;
+                return Ok(());
+            }
+            // Of an earlier attempt.
+            Err(StorageError::AlreadyExists { .. }) => return Ok(()),
+            Err(error) => error,
+        };
+        failed += 1;
+        if matches!(error, StorageError::NotFound { .. }) || !cluster.pause(failed).await {
+            return Err(error);
+        }
+    }
+}
+
+/// The first statement on where the last sync of an open piece ended.
+async fn synced(cluster: &Cluster, path: &str, number: u32) -> Result<Option<u64>> {
+    let prefix = synced_key(path, number, 0);
+    let prefix = prefix.trim_end_matches('0');
+    let entries = cluster.entries(path).await?;
+    let stated = entries.iter().filter_map(|(key, _)| key.strip_prefix(prefix));
+    Ok(stated.filter_map(|len| u64::from_str_radix(len, 16).ok()).min())
+}
+
+/// Copies an open piece that has an end; the key of the copy.
+async fn copy_piece(cluster: &Cluster, path: &str, number: u32, len: u64) -> Result<String> {
+    assert!(len > 0, "a piece without bytes is not copied");
+    let (open, copy) = (open_key(path, number), cluster.unfinished());
+    let Err(error) = copy_file(cluster, &open, (len, len), &copy).await else {
+        return Ok(copy);
+    };
+    match synced(cluster, path, number).await? {
+        Some(acknowledged) if acknowledged < len => {
+            tracing::warn!(
+                path,
+                number,
+                acknowledged,
+                len,
+                %error,
+                "the end of a log file cannot be read; it was not acknowledged, and is left out"
+            );
+            let copy = cluster.unfinished();
+            copy_file(cluster, &open, (len, acknowledged), &copy).await?;
+            Ok(copy)
+        }
+        _ => Err(error),
+    }
+}
+
+/// Copies the first bytes of a file.
+async fn copy_file(cluster: &Cluster, from: &str, (len, copied): (u64, u64), to: &str) -> Result<()> {
+    assert!(copied <= len, "a copy has not more bytes than the file");
     let source = Located::open(cluster, from, len).await?;
     let mut writer = cluster.create(to, true).await?;
     let mut offset = 0;
-    while offset < len {
-        let bytes = source.read(offset, (len - offset).min(COPY_BYTES) as usize).await?;
+    while offset < copied {
+        let bytes = source.read(offset, (copied - offset).min(COPY_BYTES) as usize).await?;
         assert!(!bytes.is_empty(), "every step of a copy makes progress");
         offset += bytes.len() as u64;
-        cluster.write(to, &mut writer, &[bytes]).await?;
+        cluster.write(to, &mut *writer, &[bytes]).await?;
     }
-    assert_eq!(offset, len, "bytes copied equal bytes of the piece");
-    cluster.close(to, &mut writer).await
+    assert_eq!(offset, copied, "bytes copied equal bytes of the piece");
+    cluster.close(to, &mut *writer).await
 }
 
 /// Gives a closed file the name of a finished piece.
@@ -325,7 +410,7 @@ async fn mark(cluster: &Cluster, path: &str) -> Result<()> {
         StorageError::AlreadyExists { .. } => StorageError::AlreadyExists { path: path.to_owned() },
         other => other,
     })?;
-    cluster.close(&first, &mut marker).await
+    cluster.close(&first, &mut *marker).await
 }
 
 /// Creates a whole file: piece 1 first, so that the file appears with its content or not at all.
@@ -380,7 +465,7 @@ pub(crate) async fn create(writers: &Arc<Writers>, path: &str) -> Result<Growing
 enum State {
     Open {
         number: u32,
-        stream: Box<FileWriter>,
+        stream: Box<dyn FileWriter>,
         /// Whether the piece has bytes, and whether some were appended since the last sync.
         used: bool,
         dirty: bool,
@@ -410,7 +495,7 @@ impl Writer {
         self.shared.verify(&self.path).await?;
         Ok(State::Open {
             number,
-            stream: Box::new(stream),
+            stream,
             used: false,
             dirty: false,
         })
@@ -450,7 +535,7 @@ impl Writer {
             State::Broken => return Err(self.refused("append")),
         };
         let key = open_key(&self.path, number);
-        if let Err(error) = self.shared.cluster.write(&key, &mut stream, slices).await {
+        if let Err(error) = self.shared.cluster.write(&key, &mut *stream, slices).await {
             return Err(self.why(error).await);
         }
         *state = State::Open {
@@ -473,7 +558,7 @@ impl Writer {
             } => {
                 assert!(used || !dirty, "a piece with unsynced bytes has bytes");
                 let key = open_key(&self.path, number);
-                if dirty && let Err(error) = self.shared.cluster.sync(&key, &mut stream).await {
+                if dirty && let Err(error) = self.shared.cluster.sync(&key, &mut *stream).await {
                     return Err(self.why(error).await);
                 }
                 *state = State::Open {
@@ -504,7 +589,7 @@ impl Writer {
             } => {
                 assert!(number > 0, "piece 0 has no content");
                 let open = open_key(&self.path, number);
-                self.shared.cluster.close(&open, &mut stream).await?;
+                self.shared.cluster.close(&open, &mut *stream).await?;
                 finish(&self.shared.cluster, &open, &piece_key(&self.path, number)).await?;
                 let next = number.checked_add(1).ok_or_else(|| self.refused("cut"))?;
                 *state = State::Between { next };

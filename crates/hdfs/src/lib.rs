@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+pub mod client;
 mod cluster;
 mod fault;
 mod foreign;
@@ -26,6 +27,7 @@ pub mod fuzzing;
 mod growing;
 mod located;
 mod metrics;
+mod native;
 mod shared;
 mod whole;
 
@@ -35,6 +37,7 @@ pub use metrics::HdfsMetrics;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use client::Client;
 use cluster::Cluster;
 use growing::Writers;
 use shared::Shared;
@@ -59,7 +62,15 @@ impl HdfsStorage {
         cache: Option<CacheOptions>,
         metrics: HdfsMetrics,
     ) -> Result<Arc<HdfsStorage>> {
-        let cluster = address.cluster(env.clone(), metrics)?;
+        Self::over(address.cluster(env.clone(), metrics)?, env, cache).await
+    }
+
+    /// The same with the caller's client, for simulations: no address, and no cache.
+    pub async fn open_client(client: Arc<dyn Client>, root: &str, env: Env) -> Result<Arc<HdfsStorage>> {
+        Self::over(Cluster::of_client(client, root, env.clone()), env, None).await
+    }
+
+    async fn over(cluster: Cluster, env: Env, cache: Option<CacheOptions>) -> Result<Arc<HdfsStorage>> {
         probe(&cluster).await?;
         // Before the claim, because an unusable folder must not end the present owner.
         let cache = ChunkCache::open(cache, env.clone()).await?;
@@ -78,7 +89,15 @@ impl HdfsStorage {
         cache: Option<CacheOptions>,
         metrics: HdfsMetrics,
     ) -> Result<Arc<HdfsStorage>> {
-        let cluster = address.cluster(env.clone(), metrics)?;
+        Self::share_over(address.cluster(env.clone(), metrics)?, env, cache).await
+    }
+
+    /// The same with the caller's client.
+    pub async fn shared_client(client: Arc<dyn Client>, root: &str, env: Env) -> Result<Arc<HdfsStorage>> {
+        Self::share_over(Cluster::of_client(client, root, env.clone()), env, None).await
+    }
+
+    async fn share_over(cluster: Cluster, env: Env, cache: Option<CacheOptions>) -> Result<Arc<HdfsStorage>> {
         probe(&cluster).await?;
         let cache = ChunkCache::open(cache, env.clone()).await?;
         // Those that are old: others may be writing some at this moment.
@@ -90,7 +109,15 @@ impl HdfsStorage {
     /// file is finished, as after a regular stop of a server. Only its owner knows the end of a file that is being
     /// written, and the next owner must seal the files of a killed one.
     pub async fn look(address: &HdfsAddress, env: Env) -> Result<Arc<HdfsStorage>> {
-        let cluster = address.cluster(env.clone(), HdfsMetrics::default())?;
+        Self::look_over(address.cluster(env.clone(), HdfsMetrics::default())?, env).await
+    }
+
+    /// The same with the caller's client.
+    pub async fn look_client(client: Arc<dyn Client>, root: &str, env: Env) -> Result<Arc<HdfsStorage>> {
+        Self::look_over(Cluster::of_client(client, root, env.clone()), env).await
+    }
+
+    async fn look_over(cluster: Cluster, env: Env) -> Result<Arc<HdfsStorage>> {
         growing::check_finished(&cluster).await?;
         let cache = ChunkCache::open(None, env.clone()).await?;
         Ok(Self::with(cluster, env, cache, (Access::Reader, 0)))
@@ -156,14 +183,14 @@ async fn probe(cluster: &Cluster) -> Result<()> {
     let key = cluster.unfinished();
     let mut stream = cluster.create(&key, true).await?;
     let synced = async {
-        cluster.write(&key, &mut stream, &[Bytes::from_static(b"x")]).await?;
-        cluster.sync(&key, &mut stream).await?;
+        cluster.write(&key, &mut *stream, &[Bytes::from_static(b"x")]).await?;
+        cluster.sync(&key, &mut *stream).await?;
         cluster.status(&key).await
     };
     let synced = synced.await;
     cluster.delete(&key, false).await?;
     // Ends the pipeline; the file to complete is already deleted.
-    let _ = cluster.close(&key, &mut stream).await;
+    let _ = cluster.close(&key, &mut *stream).await;
     if synced?.replication == Some(1) {
         tracing::warn!("every file has one replica: what one DataNode's disk loses is lost");
     }

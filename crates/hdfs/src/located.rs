@@ -3,10 +3,10 @@
 //! Blocks move, and DataNodes die. A failed read is retried: first with the knowledge that the client gained from the
 //! failure, then with block places from a new request.
 
+use crate::client::FileReader;
 use crate::cluster::Cluster;
 use async_trait::async_trait;
 use bytes::Bytes;
-use hdfs_native::file::FileReader;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use stele_storage::remote::cache::Source;
@@ -19,7 +19,7 @@ pub(crate) struct Located {
     key: Arc<str>,
     len: u64,
     /// Replaced as a whole; held only to clone it.
-    reader: Arc<Mutex<Arc<FileReader>>>,
+    reader: Arc<Mutex<Arc<dyn FileReader>>>,
 }
 
 impl Located {
@@ -31,7 +31,7 @@ impl Located {
             cluster: cluster.clone(),
             key: key.into(),
             len,
-            reader: Arc::new(Mutex::new(Arc::new(reader))),
+            reader: Arc::new(Mutex::new(reader)),
         })
     }
 
@@ -48,7 +48,7 @@ impl Located {
         let mut failed = 0;
         loop {
             let reader = Arc::clone(&self.reader.lock());
-            let fault = match self.cluster.read(&reader, offset, len).await {
+            let fault = match self.cluster.read(&*reader, offset, len).await {
                 Ok(bytes) if bytes.len() == len => return Ok(bytes),
                 Ok(bytes) => crate::fault::Fault::Unknown(format!("{} of {len} bytes from {offset} came", bytes.len())),
                 Err(fault) => fault,
@@ -60,23 +60,23 @@ impl Located {
 
             if failed > 1 {
                 let reader = finished(&self.cluster, &self.key, self.len).await?;
-                *self.reader.lock() = Arc::new(reader);
+                *self.reader.lock() = reader;
             }
         }
     }
 }
 
-async fn finished(cluster: &Cluster, key: &str, len: u64) -> Result<FileReader> {
+async fn finished(cluster: &Cluster, key: &str, len: u64) -> Result<Arc<dyn FileReader>> {
     let reader = cluster.open(key).await?;
-    if reader.file_length() as u64 == len {
-        Ok(reader)
+    if reader.length() == len {
+        Ok(Arc::from(reader))
     } else {
         Err(StorageError::Io {
             path: key.to_owned(),
             operation: "open",
             message: format!(
                 "the file is still being written: {} of {len} bytes are in finished blocks",
-                reader.file_length()
+                reader.length()
             ),
         })
     }

@@ -3,11 +3,11 @@
 //! Until then the file is visible under its name with a part of its content. No manifest refers to such a file, and the
 //! next owner deletes it as an orphan.
 
+use crate::client::FileWriter;
 use crate::located::Located;
 use crate::shared::Shared;
 use async_trait::async_trait;
 use bytes::Bytes;
-use hdfs_native::file::FileWriter;
 use std::sync::Arc;
 use stele_storage::remote::cache::Object;
 use stele_storage::{AppendFile, ReadFile, Result, StorageError, check_range};
@@ -18,14 +18,14 @@ pub(crate) async fn create(shared: &Arc<Shared>, path: &str) -> Result<WholeAppe
     Ok(WholeAppend {
         shared: Arc::clone(shared),
         path: path.to_owned(),
-        state: State::Open(Box::new(writer)),
+        state: State::Open(writer),
         len: 0,
     })
 }
 
 enum State {
     /// Takes bytes.
-    Open(Box<FileWriter>),
+    Open(Box<dyn FileWriter>),
     /// Complete.
     Finished,
     /// An operation failed or was abandoned.
@@ -41,7 +41,7 @@ pub(crate) struct WholeAppend {
 
 impl WholeAppend {
     /// Takes the writer; an operation that succeeds gives it back.
-    fn take(&mut self, operation: &'static str) -> Result<Box<FileWriter>> {
+    fn take(&mut self, operation: &'static str) -> Result<Box<dyn FileWriter>> {
         self.shared.fence.check(&self.path)?;
         let message = match std::mem::replace(&mut self.state, State::Broken) {
             State::Open(writer) => return Ok(writer),
@@ -63,7 +63,7 @@ impl WholeAppend {
 impl AppendFile for WholeAppend {
     async fn append(&mut self, slices: &[Bytes]) -> Result<()> {
         let mut writer = self.take("append")?;
-        self.shared.cluster.write(&self.path, &mut writer, slices).await?;
+        self.shared.cluster.write(&self.path, &mut *writer, slices).await?;
         self.len += slices.iter().map(Bytes::len).sum::<usize>() as u64;
         assert!(matches!(self.state, State::Broken), "an operation owns the stream");
         self.state = State::Open(writer);
@@ -75,7 +75,7 @@ impl AppendFile for WholeAppend {
             return self.shared.fence.check(&self.path);
         }
         let mut writer = self.take("sync")?;
-        self.shared.cluster.close(&self.path, &mut writer).await?;
+        self.shared.cluster.close(&self.path, &mut *writer).await?;
         assert!(matches!(self.state, State::Broken), "a file is finished once");
         self.state = State::Finished;
         Ok(())
@@ -93,7 +93,7 @@ impl Drop for WholeAppend {
             let (cluster, path) = (self.shared.cluster.clone(), self.path.clone());
             self.shared.env.spawn("hdfs file given up", async move {
                 // It may have been deleted in the meantime; otherwise the next owner deletes it.
-                let _ = cluster.close(&path, &mut writer).await;
+                let _ = cluster.close(&path, &mut *writer).await;
             });
         }
     }
