@@ -126,7 +126,7 @@ async fn live(world: Arc<World>) -> Result<Seen, String> {
     let (mut seen, mut moments) = (Seen::default(), Vec::new());
     let lives = 3 + world.env.random_below(4);
     for life in 0..lives {
-        world.bucket.set_network(Default::default());
+        world.bucket.requests().set_network(Default::default());
         let server = world.start().await?;
         if life == 0 {
             server.make_table().await?;
@@ -136,14 +136,14 @@ async fn live(world: Arc<World>) -> Result<Seen, String> {
                 .await
                 .map_err(|error| format!("the first backup: {error}"))?;
         }
-        world.bucket.set_network(network_faults(&world.env));
+        world.bucket.requests().set_network(network_faults(&world.env));
         let one = one_life(&world, &server, &mut moments, life);
         let longest = Duration::from_micros(50_000 + world.env.random_below(8_000_000));
         let _ = world.env.timeout(longest, one).await;
         world.end(server).await;
         seen.lives += 1;
     }
-    world.bucket.set_network(Default::default());
+    world.bucket.requests().set_network(Default::default());
     let server = world.start().await?;
     server.complete_archive(&world.env, ATTEMPTS_MAX).await?;
     world.check_archive(&server).await?;

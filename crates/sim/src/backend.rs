@@ -1,25 +1,27 @@
 //! Storage backends of simulated servers.
 //!
-//! A backend is a disk of one server, or a bucket that several servers reach concurrently.
+//! A backend is a disk of one server, or storage that several servers reach concurrently: a bucket or HDFS.
 
-use crate::bucket::{Bucket, Network};
+use crate::bucket::Bucket;
+use crate::hdfs::Hdfs;
+use crate::requests::Network;
+use crate::shared::{Owned, SharedStorage};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_encryption::{EncryptedStorage, KeyFile, KeyRing, RandomBytes};
 use stele_env::Env;
-use stele_objects::ObjectStorage;
 use stele_storage::Storage;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
 
-/// The prefix of the data in the bucket.
+/// The directory of the data in shared storage.
 const PREFIX: &str = "data";
 
-/// The factor by which operations on a bucket are slower than on a disk. Lives of the server are longer by the same
+/// The factor by which operations on shared storage are slower than on a disk. Lives of the server are longer by the same
 /// factor.
-const BUCKET_PACE: u32 = 30;
+const SHARED_PACE: u32 = 30;
 
-/// Most checks of a bucket on which no server runs, a second apart: longer than any request is under way.
+/// Most checks of shared storage on which no server runs, a second apart: longer than any request is under way.
 const CHECKS_MAX: u32 = 100;
 
 /// A backend.
@@ -27,7 +29,7 @@ pub enum Backend {
     /// The disk as the current node sees it, and whether the node encrypts it.
     Disk(Mutex<Arc<FaultyStorage>>, bool),
     /// Each process that opens it becomes its owner until the next one does.
-    Bucket(Bucket),
+    Shared(SharedStorage),
 }
 
 /// A backend opened for a server.
@@ -35,7 +37,7 @@ pub struct Opened {
     /// Its files.
     pub storage: Arc<dyn Storage>,
     /// The same storage, where another server may take it over.
-    pub shared: Option<Arc<ObjectStorage>>,
+    pub shared: Option<Owned>,
 }
 
 /// Counts of injected faults.
@@ -60,19 +62,29 @@ impl Backend {
 
     /// An empty bucket. The environment is that of a process that is never killed.
     pub fn bucket(env: Env) -> Backend {
-        Backend::Bucket(Bucket::new(env))
+        Backend::Shared(SharedStorage::Bucket(Bucket::new(env)))
+    }
+
+    /// The same for an empty HDFS.
+    pub fn hdfs(env: Env) -> Backend {
+        Backend::Shared(SharedStorage::Hdfs(Hdfs::new(env)))
     }
 
     /// Whether several servers reach it.
     pub fn is_shared(&self) -> bool {
-        matches!(self, Backend::Bucket(_))
+        matches!(self, Backend::Shared(_))
+    }
+
+    /// Whether it may lose something with its power.
+    pub fn loses_power(&self) -> bool {
+        !matches!(self, Backend::Shared(SharedStorage::Bucket(_)))
     }
 
     /// The factor by which operations are slower than on a disk.
     pub fn pace(&self) -> u32 {
         match self {
             Backend::Disk(..) => 1,
-            Backend::Bucket(_) => BUCKET_PACE,
+            Backend::Shared(_) => SHARED_PACE,
         }
     }
 
@@ -90,12 +102,12 @@ impl Backend {
                     shared: None,
                 })
             }
-            Backend::Bucket(bucket) => {
-                let opened = ObjectStorage::open_client(Arc::new(bucket.clone()), PREFIX, env).await;
-                let objects = opened.map_err(|e| format!("the bucket: {e}"))?;
+            Backend::Shared(shared) => {
+                let owned = shared.own(PREFIX, env).await;
+                let owned = owned.map_err(|e| format!("the shared storage: {e}"))?;
                 Ok(Opened {
-                    storage: objects.clone(),
-                    shared: Some(objects),
+                    storage: owned.storage(),
+                    shared: Some(owned),
                 })
             }
         }
@@ -105,7 +117,7 @@ impl Backend {
     pub fn calm(&self) {
         match self {
             Backend::Disk(disk, _) => disk.lock().set_plan(FaultPlan::default()),
-            Backend::Bucket(bucket) => bucket.set_network(Network::default()),
+            Backend::Shared(shared) => shared.requests().set_network(Network::default()),
         }
     }
 
@@ -114,7 +126,7 @@ impl Backend {
     pub fn is_calm(&self) -> bool {
         match self {
             Backend::Disk(disk, _) => disk.lock().plan().is_harmless(),
-            Backend::Bucket(bucket) => bucket.network().is_harmless(),
+            Backend::Shared(shared) => shared.requests().network().is_harmless(),
         }
     }
 
@@ -130,13 +142,17 @@ impl Backend {
                 }
                 disk.set_plan(plan);
             }
-            Backend::Bucket(bucket) => bucket.set_network(network_faults(env)),
+            Backend::Shared(shared) => shared.requests().set_network(network_faults(env)),
         }
     }
 
     /// Ends the writing process, perhaps with a power loss.
     pub fn lose_process(&self, power_lost: bool) {
-        let Backend::Disk(disk, _) = self else { return };
+        let disk = match self {
+            Backend::Disk(disk, _) => disk,
+            Backend::Shared(shared) if power_lost => return shared.lose_power(),
+            Backend::Shared(_) => return,
+        };
         let mut disk = disk.lock();
         if power_lost {
             disk.crash()
@@ -160,15 +176,19 @@ impl Backend {
                 disk.set_plan(plan);
                 found
             }
-            Backend::Bucket(bucket) => {
-                let network = bucket.network();
-                bucket.set_network(Network::default());
-                let looked = ObjectStorage::checked_client(Arc::new(bucket.clone()), PREFIX, env.clone()).await;
+            Backend::Shared(shared) => {
+                let network = shared.requests().network();
+                shared.requests().set_network(Network::default());
+                let looked = match shared {
+                    SharedStorage::Bucket(_) => shared.look(PREFIX, env.clone()).await,
+                    // Files of a killed server can be read when the next owner has sealed them.
+                    SharedStorage::Hdfs(_) => shared.own(PREFIX, env.clone()).await.map(|owned| owned.storage()),
+                };
                 let found = match looked {
                     Ok(looked) => steady_damage(looked, &env).await,
-                    Err(error) => Err(format!("the bucket: {error}")),
+                    Err(error) => Err(format!("the shared storage: {error}")),
                 };
-                bucket.set_network(network);
+                shared.requests().set_network(network);
                 found
             }
         }
@@ -184,8 +204,8 @@ impl Backend {
                     puts_cut: (counts.puts_cut_before, counts.puts_cut_after),
                 }
             }
-            Backend::Bucket(bucket) => Happened {
-                faults: bucket.counts().faults,
+            Backend::Shared(shared) => Happened {
+                faults: shared.requests().counts().faults,
                 ..Happened::default()
             },
         }
@@ -217,7 +237,12 @@ async fn encrypted(disk: Arc<FaultyStorage>, env: Env) -> Result<Arc<dyn Storage
 /// The findings of a check once nothing changes any more. A request of a dead server may still be under way and take
 /// effect during the check.
 async fn steady_damage(backend: Arc<dyn Storage>, env: &Env) -> Result<Vec<String>, String> {
-    let list = || async { backend.list("").await.map_err(|e| format!("listing the bucket: {e}")) };
+    let list = || async {
+        backend
+            .list("")
+            .await
+            .map_err(|e| format!("listing the shared storage: {e}"))
+    };
     for _ in 0..CHECKS_MAX {
         let before = list().await?;
         let found = damage(backend.clone()).await;
@@ -227,7 +252,7 @@ async fn steady_damage(backend: Arc<dyn Storage>, env: &Env) -> Result<Vec<Strin
         env.sleep(Duration::from_secs(1)).await;
     }
     Err(format!(
-        "the bucket still changes after {CHECKS_MAX} looks, and no server runs"
+        "the shared storage still changes after {CHECKS_MAX} looks, and no server runs"
     ))
 }
 

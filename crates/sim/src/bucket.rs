@@ -1,10 +1,9 @@
 //! A bucket that several processes reach over a network with faults.
 //!
-//! It uses the client library's store in memory, which refuses taken keys as S3 does. A request travels to the bucket,
-//! takes effect there at one moment, and its response travels back. The effect belongs to the bucket: it also comes
-//! when the client has given up or was killed meanwhile. A listing is one request per page, and each page shows the
-//! moment of its request.
+//! It uses the client library's store in memory, which refuses taken keys as S3 does. A listing is one request per page, and each page
+//! shows the moment of its request.
 
+use crate::requests::Requests;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -20,64 +19,17 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::Duration;
-use stele_env::{Env, Priority};
-
-/// Longest travel time of a late request: longer than any client waits for its response.
-const LATE_MAX: Duration = Duration::from_secs(40);
+use stele_env::Env;
 
 /// Objects on a page of a listing; a run chooses one.
 const PAGES: [usize; 3] = [2, 7, 1_000];
-
-/// The faults of the network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    /// Shortest and longest travel time in either direction.
-    pub way: (Duration, Duration),
-    /// Lost requests per 1,000.
-    pub lost: u64,
-    /// Lost responses per 1,000.
-    pub unanswered: u64,
-    /// Late requests per 1,000.
-    pub late: u64,
-}
-
-impl Default for Network {
-    fn default() -> Network {
-        Network {
-            way: (Duration::from_millis(1), Duration::from_millis(20)),
-            lost: 0,
-            unanswered: 0,
-            late: 0,
-        }
-    }
-}
-
-impl Network {
-    /// Whether every request gets a response, however late.
-    pub fn is_harmless(&self) -> bool {
-        self.lost + self.unanswered + self.late == 0
-    }
-}
-
-/// Counts of requests.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counts {
-    /// Requests that took effect.
-    pub requests: u64,
-    /// Requests that were lost, got no response, or came late.
-    pub faults: u64,
-}
 
 /// The bucket and the network to it.
 #[derive(Clone)]
 pub struct Bucket {
     objects: Arc<Objects>,
-    /// The environment of the bucket's own process, which is never killed.
-    env: Env,
     page: usize,
-    network: Arc<Mutex<Network>>,
-    counts: Arc<Mutex<Counts>>,
+    requests: Requests,
 }
 
 /// The objects, with an index for listings: the store copies and formats all that it lists, for each page once more.
@@ -134,83 +86,24 @@ fn is_below(location: &Path, prefix: &Path) -> bool {
     rest.is_some_and(|mut parts| parts.next().is_some())
 }
 
-/// The fate of a request.
-struct Fate {
-    there: Duration,
-    back: Duration,
-    lost: bool,
-    unanswered: bool,
-}
-
 impl Bucket {
     /// An empty bucket with a process of its own.
     pub fn new(env: Env) -> Bucket {
         Bucket {
             objects: Arc::default(),
             page: PAGES[env.random_below(PAGES.len() as u64) as usize],
-            env,
-            network: Arc::default(),
-            counts: Arc::default(),
+            requests: Requests::new(env, "bucket"),
         }
     }
 
-    /// Sets the faults from now on.
-    pub fn set_network(&self, network: Network) {
-        *self.network.lock() = network;
-    }
-
-    /// The current faults.
-    pub fn network(&self) -> Network {
-        *self.network.lock()
-    }
-
-    /// Counts of requests so far.
-    pub fn counts(&self) -> Counts {
-        *self.counts.lock()
-    }
-
-    fn fate(&self) -> Fate {
-        let network = self.network();
-        let (shortest, longest) = network.way;
-        let way = |longest: Duration| {
-            let spread = longest.saturating_sub(shortest).as_micros() as u64;
-            shortest + Duration::from_micros(self.env.random_below(spread + 1))
-        };
-        let happens = |of_1000: u64| of_1000 > 0 && self.env.random_below(1_000) < of_1000;
-        let (lost, unanswered, late) = (
-            happens(network.lost),
-            happens(network.unanswered),
-            happens(network.late),
-        );
-        self.counts.lock().faults += u64::from(lost || unanswered || late);
-        Fate {
-            there: way(if late { LATE_MAX } else { longest }),
-            back: way(longest),
-            lost,
-            unanswered,
-        }
+    /// The faults, and counts of requests.
+    pub fn requests(&self) -> &Requests {
+        &self.requests
     }
 
     /// Sends a request with this effect.
     async fn request<T: Send + 'static>(&self, effect: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-        let fate = self.fate();
-        if fate.lost {
-            self.env.sleep(fate.there).await;
-            return Err(lost());
-        }
-        let (env, counts) = (self.env.clone(), Arc::clone(&self.counts));
-        let there = async move {
-            env.sleep(fate.there).await;
-            counts.lock().requests += 1;
-            effect.await
-        };
-        let answer = self.env.spawn_join(Priority::Foreground, "bucket", there).await;
-        self.env.sleep(fate.back).await;
-        if fate.unanswered {
-            Err(lost())
-        } else {
-            answer.unwrap_or_else(|_| Err(lost()))
-        }
+        self.requests.send(effect, lost).await
     }
 
     /// The page of a listing after an object.

@@ -26,6 +26,7 @@ use stele_types::{Durability, Epoch};
 
 use crate::backend::{Backend, Happened};
 use crate::runtime::{Process, Sim};
+use crate::shared::Owned;
 
 /// One life of the server.
 pub struct Node {
@@ -36,6 +37,8 @@ pub struct Node {
     /// The service for administration.
     pub master: Arc<Master>,
     server: Arc<TabletServer>,
+    /// The shared storage that it owns.
+    owned: Option<Owned>,
     /// Whether another node has begun to serve since.
     outlived: AtomicBool,
     opening: Opening,
@@ -186,6 +189,12 @@ impl Cluster {
         Self::on(backend, env, sim, planted)
     }
 
+    /// Machines on an empty HDFS.
+    pub fn on_hdfs(sim: Sim, planted: Option<PlantedBug>) -> Arc<Cluster> {
+        let env = sim.process().env();
+        Self::on(Backend::hdfs(sim.process().env()), env, sim, planted)
+    }
+
     /// A machine with an empty disk, which its servers encrypt.
     pub fn encrypted(sim: Sim) -> Arc<Cluster> {
         let env = sim.process().env();
@@ -230,6 +239,11 @@ impl Cluster {
     /// Whether several servers reach the backend, so that one may replace another that runs.
     pub fn is_shared(&self) -> bool {
         self.backend.is_shared()
+    }
+
+    /// Whether the backend may lose something with its power.
+    pub fn loses_power(&self) -> bool {
+        self.backend.loses_power()
     }
 
     /// The factor by which operations are slower than on a disk.
@@ -282,12 +296,14 @@ impl Cluster {
                 return Ok(());
             }
             if end == End::Shutdown {
-                let server = node.server.clone();
-                let stop = node.env.spawn_join(
-                    Priority::Foreground,
-                    "shutdown",
-                    async move { server.shut_down().await },
-                );
+                let (server, owned) = (node.server.clone(), node.owned.clone());
+                let stop = async move {
+                    server.shut_down().await;
+                    if let Some(owned) = owned {
+                        owned.finish().await;
+                    }
+                };
+                let stop = node.env.spawn_join(Priority::Foreground, "shutdown", stop);
                 // Faults of the backend may prevent its end; then it is killed.
                 let stopped = self.env.timeout(self.pace() * STOP_MAX, stop).await;
                 if stopped.is_err() && self.backend.is_calm() {
@@ -398,7 +414,7 @@ async fn open_on(
     opening: Opening,
 ) -> Result<Node, String> {
     let opened = backend.open(env.clone()).await?;
-    if let Some(shared) = opened.shared
+    if let Some(shared) = opened.shared.clone()
         && env.random_below(2) == 0
     {
         let (process, opening) = (process.clone(), opening.clone());
@@ -412,7 +428,11 @@ async fn open_on(
         });
     }
     let node = open_node(process, env, opened.storage, options, CACHE_BYTES).await?;
-    Ok(Node { opening, ..node })
+    Ok(Node {
+        opening,
+        owned: opened.shared,
+        ..node
+    })
 }
 
 /// Whether an error reports a replacement: of a backend's, tablet's or coordinator's owner.
@@ -458,6 +478,7 @@ pub async fn open_node(
         router,
         master,
         server,
+        owned: None,
         outlived: AtomicBool::new(false),
         opening: Opening::default(),
     })

@@ -1,4 +1,4 @@
-//! Several tablet servers that share one bucket, without a master.
+//! Several tablet servers that share a bucket or HDFS, without a master.
 //!
 //! A driver assigns tablets and moves them. It kills servers, pauses them, and declares them dead while they run on.
 //!
@@ -29,7 +29,9 @@ mod snapshots;
 pub mod throughput;
 
 use crate::bucket::Bucket;
+use crate::hdfs::Hdfs;
 use crate::runtime::Sim;
+use crate::shared::SharedStorage;
 use clients::Clients;
 use driver::Driver;
 use parking_lot::Mutex;
@@ -47,11 +49,11 @@ use stele_types::{
 use member::Member;
 use service::Dispatch;
 
-/// The prefix of the shared data in the bucket.
+/// The directory of the shared data.
 const ROOT: &str = "data";
-/// The prefix of the destination of backups.
+/// The directory of the destination of backups.
 const BACKUPS: &str = "backups";
-/// The prefix of the archive of logs.
+/// The directory of the archive of logs.
 const ARCHIVE: &str = "archive";
 /// Streams of the log of a server.
 const STREAMS: u32 = 2;
@@ -161,7 +163,7 @@ struct Fleet {
     sim: Sim,
     /// The environment of the test itself, which outlives every member.
     env: Env,
-    bucket: Bucket,
+    shared: SharedStorage,
     bug: Option<FleetBug>,
     /// A bug in the servers of a cluster.
     planted: Option<PlantedBug>,
@@ -219,11 +221,22 @@ fn simulate<F>(
 where
     F: Future<Output = Result<(), String>> + Send + 'static,
 {
-    simulate_up_to(STEPS_MAX, (seed, prints), (bug, planted), live)
+    simulate_on(in_a_bucket, STEPS_MAX, (seed, prints), (bug, planted), live)
 }
 
-/// The same with a bound of its own for the steps.
-fn simulate_up_to<F>(
+/// An empty bucket.
+fn in_a_bucket(env: Env) -> SharedStorage {
+    SharedStorage::Bucket(Bucket::new(env))
+}
+
+/// An empty HDFS.
+fn in_hdfs(env: Env) -> SharedStorage {
+    SharedStorage::Hdfs(Hdfs::new(env))
+}
+
+/// The same on a storage, with a bound of its own for the steps.
+fn simulate_on<F>(
+    storage: fn(Env) -> SharedStorage,
     steps_max: u64,
     (seed, prints): (u64, bool),
     (bug, planted): (Option<FleetBug>, Option<PlantedBug>),
@@ -238,7 +251,7 @@ where
     }
     let env = sim.process().env();
     let fleet = Arc::new(Fleet {
-        bucket: Bucket::new(sim.process().env()),
+        shared: storage(sim.process().env()),
         env,
         bug,
         planted,

@@ -6,12 +6,12 @@ use clap::{Parser, Subcommand};
 use std::time::Duration;
 use stele_env::PlantedBug;
 use stele_sim::archived::{self, ArchivePlan};
-use stele_sim::fleet::cluster::ClusterPlan;
+use stele_sim::fleet::cluster::{ClusterPlan, Copies};
 use stele_sim::fleet::scale::ScalePlan;
 use stele_sim::fleet::throughput::{self, Load, ThroughputPlan};
 use stele_sim::fleet::{self, FleetBug, FleetPlan, FleetVerdict};
 use stele_sim::runtime::time_of_thread;
-use stele_sim::simulation::{Plan, Verdict, run, seeds_for};
+use stele_sim::simulation::{Plan, Verdict, run, run_on_hdfs, seeds_for};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 
@@ -46,9 +46,12 @@ enum Command {
         #[arg(long)]
         trace: bool,
         /// Plant a bug: skip-fsync, drop-memtable, reuse-sequence, stale-row, drop-version, widen-delete, skip-seal,
-        /// skip-verify, take-for-own, forget-own or forget-snapshots.
+        /// skip-verify, take-for-own, forget-own or forget-snapshots; skip-copy or delete-refused on HDFS.
         #[arg(long, value_parser = planted_bug)]
         planted: Option<PlantedBug>,
+        /// The server has its data in HDFS.
+        #[arg(long)]
+        hdfs: bool,
     },
     /// Runs seeds of several servers that share a bucket; fails if any of them finds a violation.
     Fleet {
@@ -89,6 +92,9 @@ enum Command {
         /// Make backups, archive the logs, and restore to moments.
         #[arg(long, conflicts_with = "backups")]
         archive: bool,
+        /// The servers share HDFS, and not a bucket.
+        #[arg(long)]
+        hdfs: bool,
     },
     /// Runs seeds of a server that archives its log, with restores to moments; fails if any of them finds a violation.
     Archive {
@@ -181,7 +187,8 @@ impl FormatTime for VirtualTime {
 }
 
 fn planted_bug(name: &str) -> Result<PlantedBug, String> {
-    let found = PlantedBug::ALL.iter().find(|(known, _)| *known == name);
+    let mut all = PlantedBug::ALL.iter().chain(&PlantedBug::OF_HDFS);
+    let found = all.find(|(known, _)| *known == name);
     found.map(|(_, bug)| *bug).ok_or_else(|| "no such bug".to_owned())
 }
 
@@ -194,6 +201,14 @@ fn cluster_bug(name: &str) -> Result<PlantedBug, String> {
 fn archive_bug(name: &str) -> Result<PlantedBug, String> {
     let found = PlantedBug::OF_ARCHIVES.iter().find(|(known, _)| *known == name);
     found.map(|(_, bug)| *bug).ok_or_else(|| "no such bug".to_owned())
+}
+
+fn copies(archive: bool, backups: bool) -> Copies {
+    match (archive, backups) {
+        (true, _) => Copies::Archive,
+        (_, true) => Copies::Backups,
+        _ => Copies::Snapshots,
+    }
 }
 
 fn fleet_bug(name: &str) -> Result<FleetBug, String> {
@@ -239,19 +254,17 @@ fn main() -> Result<()> {
             planted,
             backups,
             archive,
+            hdfs,
         } => {
             check_planted(planted.is_some())?;
             let range = seed.map_or(start..start.saturating_add(seeds), |seed| seed..seed + 1);
             run_fleet(range, "cluster", |seed| {
-                let run = match (archive, backups) {
-                    (true, _) => fleet::cluster::run_with_archive,
-                    (_, true) => fleet::cluster::run_with_backups,
-                    _ => fleet::cluster::run,
-                };
-                run(ClusterPlan {
+                fleet::cluster::run(ClusterPlan {
                     seed,
                     planted,
                     prints: trace,
+                    copies: copies(archive, backups),
+                    on_hdfs: hdfs,
                 })
             })
         }
@@ -272,9 +285,10 @@ fn main() -> Result<()> {
             seed,
             trace,
             planted,
+            hdfs,
         } => {
             let range = seed.map_or(start..start.saturating_add(seeds), |seed| seed..seed + 1);
-            run_all(range, trace, planted)
+            run_all(range, (trace, planted), hdfs)
         }
         Command::Scale {
             servers,
@@ -343,10 +357,11 @@ fn measure_throughput(servers: &[usize], callers: usize, time: Duration, repeats
     Ok(())
 }
 
-fn run_all(seeds: std::ops::Range<u64>, prints: bool, planted: Option<PlantedBug>) -> Result<()> {
+fn run_all(seeds: std::ops::Range<u64>, (prints, planted): (bool, Option<PlantedBug>), hdfs: bool) -> Result<()> {
     check_planted(planted.is_some())?;
     let (mut failed, mut totals) = (Vec::new(), Totals::default());
     for seed in seeds.clone() {
+        let run = if hdfs { run_on_hdfs } else { run };
         let verdict = run(Plan { seed, planted, prints });
         totals.add(&verdict);
         if !verdict.violations.is_empty() {
@@ -444,7 +459,9 @@ impl Totals {
 fn find_planted(seeds: u64) -> Result<()> {
     check_planted(true)?;
     let mut missed = Vec::new();
-    for (name, bug) in PlantedBug::ALL {
+    let on_hdfs = PlantedBug::OF_HDFS.map(|(name, bug)| (name, bug, run_on_hdfs as fn(Plan) -> Verdict));
+    let elsewhere = PlantedBug::ALL.map(|(name, bug)| (name, bug, run as fn(Plan) -> Verdict));
+    for (name, bug, run) in elsewhere.into_iter().chain(on_hdfs) {
         let mut candidates = seeds_for(bug).take(usize::try_from(seeds).unwrap_or(usize::MAX));
         let found = candidates.find_map(|seed| {
             let verdict = run(Plan {

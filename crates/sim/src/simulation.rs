@@ -63,6 +63,11 @@ pub fn run(plan: Plan) -> Verdict {
     run_on(plan, |sim| Cluster::new(sim, plan.planted))
 }
 
+/// Runs one seed on HDFS.
+pub fn run_on_hdfs(plan: Plan) -> Verdict {
+    run_on(plan, |sim| Cluster::on_hdfs(sim, plan.planted))
+}
+
 /// Runs one seed on an encrypted disk.
 pub fn run_encrypted(plan: Plan) -> Verdict {
     run_on(plan, Cluster::encrypted)
@@ -191,7 +196,8 @@ fn some_end(cluster: &Cluster) -> End {
     match cluster.env().random_below(8) {
         0 => End::Shutdown,
         1..4 => End::Kill,
-        _ if cluster.is_shared() => End::Replaced,
+        4..6 if cluster.is_shared() => End::Replaced,
+        _ if !cluster.loses_power() => End::Replaced,
         _ => End::PowerLoss,
     }
 }

@@ -1,6 +1,6 @@
 //! A cluster that leads itself survives faults, and the checkers notice planted bugs.
 
-use stele_sim::fleet::cluster::{ClusterPlan, run, run_with_archive, run_with_backups};
+use stele_sim::fleet::cluster::{ClusterPlan, Copies, run};
 use stele_sim::fleet::isolated::{self, Cut};
 use stele_sim::fleet::{clocks, leaders, rules};
 
@@ -17,6 +17,8 @@ fn plan(seed: u64) -> ClusterPlan {
         seed,
         planted: None,
         prints: false,
+        copies: Copies::Snapshots,
+        on_hdfs: false,
     }
 }
 
@@ -46,6 +48,22 @@ fn no_acknowledged_write_is_lost_in_a_cluster() {
         (2..11).contains(&tablets_min),
         "of small tablets {tablets_min} are left"
     );
+}
+
+#[test]
+fn no_acknowledged_write_is_lost_in_a_cluster_on_hdfs() {
+    let (mut acknowledged, mut failures) = (0, 0);
+    for seed in 0..SEEDS {
+        let verdict = run(ClusterPlan {
+            on_hdfs: true,
+            ..plan(seed)
+        });
+        assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}");
+        acknowledged += verdict.acknowledged;
+        failures += verdict.failovers + verdict.zombies;
+    }
+    assert!(acknowledged > 100 * SEEDS, "{acknowledged} writes were acknowledged");
+    assert!(failures > SEEDS, "{failures} servers failed");
 }
 
 #[test]
@@ -119,7 +137,10 @@ fn a_leader_that_leads_alone_is_found_out() {
 fn backups_of_a_cluster_have_all_rows_whichever_server_fails() {
     let (mut copies, mut failures) = (0, 0);
     for seed in 0..SEEDS_WITH_BACKUPS {
-        let verdict = run_with_backups(plan(seed));
+        let verdict = run(ClusterPlan {
+            copies: Copies::Backups,
+            ..plan(seed)
+        });
         assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}");
         copies += verdict.copies;
         failures += verdict.failovers + verdict.zombies;
@@ -165,7 +186,10 @@ fn bugs_of_clusters_are_found_out() {
 fn moments_of_a_cluster_can_be_restored_whichever_server_fails() {
     let (mut moments, mut failures) = (0, 0);
     for seed in 0..SEEDS_WITH_BACKUPS {
-        let verdict = run_with_archive(plan(seed));
+        let verdict = run(ClusterPlan {
+            copies: Copies::Archive,
+            ..plan(seed)
+        });
         assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}");
         moments += verdict.moments;
         failures += verdict.failovers + verdict.zombies;

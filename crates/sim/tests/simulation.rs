@@ -2,7 +2,7 @@
 
 #[cfg(feature = "planted-bugs")]
 use stele_sim::simulation::seeds_for;
-use stele_sim::simulation::{Plan, run, run_encrypted};
+use stele_sim::simulation::{Plan, run, run_encrypted, run_on_hdfs};
 
 fn plan(seed: u64) -> Plan {
     Plan {
@@ -69,6 +69,40 @@ fn some_seeds_pass_on_an_encrypted_disk() {
         acknowledged > 1_000 && lives > 50,
         "{acknowledged} writes, {lives} lives"
     );
+}
+
+/// Servers that are killed and replaced, and DataNodes that lose power.
+#[test]
+fn some_seeds_pass_on_hdfs() {
+    let (mut acknowledged, mut lives, mut replaced) = (0, 0, 0);
+    for seed in 0..12 {
+        let verdict = run_on_hdfs(plan(seed));
+        assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}");
+        (acknowledged, lives) = (acknowledged + verdict.acknowledged, lives + verdict.lives);
+        replaced += verdict.replaced;
+    }
+    assert!(
+        acknowledged > 1_000 && lives > 100 && replaced > 20,
+        "{acknowledged} writes, {lives} lives, {replaced} replaced"
+    );
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_bugs_are_found_on_hdfs() {
+    use stele_env::PlantedBug;
+    for (name, bug) in PlantedBug::OF_HDFS {
+        // It begins with the first seed that shows the bug.
+        let first = match bug {
+            PlantedBug::DeleteRefused => 326,
+            _ => 0,
+        };
+        let found = (first..first + 100).any(|seed| {
+            let planted = Some(bug);
+            !run_on_hdfs(Plan { planted, ..plan(seed) }).violations.is_empty()
+        });
+        assert!(found, "{name} went unnoticed");
+    }
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -15,8 +15,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{BackupDestination, BackupOrder, BackupOutcome, BackupTask, ServiceError, ServiceResult};
-use stele_objects::{Client, ObjectStorage};
-use stele_storage::Storage;
 use stele_types::{ErrorKind, TableName};
 
 /// Backups and restores of a run.
@@ -198,8 +196,7 @@ impl Archivist {
     }
 
     async fn check_nothing_is_left(&self) {
-        let client: Arc<dyn Client> = Arc::new(self.fleet.bucket.clone());
-        let at = ObjectStorage::shared_client(client, BACKUPS, self.fleet.env.clone()).await;
+        let at = self.fleet.shared.share(BACKUPS, self.fleet.env.clone()).await;
         let Ok(at) = at else {
             return self.violate("the destination cannot be opened, although there are no faults".to_owned());
         };

@@ -1,9 +1,9 @@
 //! Servers that form a cluster by themselves, with an elected leader.
 //!
-//! They share a coordinator and a bucket, and have a network between them.
+//! They share a coordinator and storage, a bucket or HDFS, and have a network between them.
 //!
-//! The driver only harms: it kills servers, pauses them longer than their sessions, cuts links in one or both directions, and
-//! has the bucket fail. It also moves tablets, drains servers, splits tablets and changes the table. A keeper takes snapshots
+//! The driver only harms: it kills servers, pauses them longer than their sessions, cuts links in one or both directions, cuts the power
+//! of all, and has the storage fail. It also moves tablets, drains servers, splits tablets and changes the table. A keeper takes snapshots
 //! meanwhile, and makes tables of them; in other runs an archivist makes backups at a destination. At the end, when all faults are over, every tablet must be served and every row be as
 //! the clients know it.
 
@@ -12,10 +12,10 @@ use super::clients::Clients;
 use super::node::{Node, SWEEP};
 use super::nodes::Nodes;
 use super::snapshots::Keeper;
-use super::{CLIENTS, Fleet, FleetVerdict, LETTERS, table_name};
+use super::{CLIENTS, Fleet, FleetVerdict, LETTERS, STEPS_MAX, table_name};
 use crate::backend::network_faults;
-use crate::bucket::Network;
 use crate::network::NetworkFaults;
+use crate::requests::Network;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,58 +50,56 @@ pub struct ClusterPlan {
     pub planted: Option<PlantedBug>,
     /// Print all events.
     pub prints: bool,
+    /// The copies that are made meanwhile.
+    pub copies: Copies,
+    /// Whether the servers share HDFS, and not a bucket.
+    pub on_hdfs: bool,
 }
 
 /// The copies of the table in a run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copies {
+    /// Snapshots, and tables made of them.
     Snapshots,
+    /// Backups.
     Backups,
-    /// Backups, and restores to moments behind them.
+    /// Backups, and restores to moments behind them. Wall clocks of servers differ.
     Archive,
 }
 
-/// Runs one seed, with snapshots.
+/// Runs one seed.
 pub fn run(plan: ClusterPlan) -> FleetVerdict {
-    let live = |fleet| live(fleet, Kind::Snapshots);
-    super::simulate((plan.seed, plan.prints), (None, plan.planted), live)
+    let storage = match plan.on_hdfs {
+        true => super::in_hdfs,
+        false => super::in_a_bucket,
+    };
+    let live = |fleet| live(fleet, plan.copies);
+    super::simulate_on(storage, STEPS_MAX, (plan.seed, plan.prints), (None, plan.planted), live)
 }
 
-/// Runs one seed, with backups.
-pub fn run_with_backups(plan: ClusterPlan) -> FleetVerdict {
-    let live = |fleet| live(fleet, Kind::Backups);
-    super::simulate((plan.seed, plan.prints), (None, plan.planted), live)
-}
-
-/// Runs one seed, with backups and an archive of the logs. Wall clocks of servers differ.
-pub fn run_with_archive(plan: ClusterPlan) -> FleetVerdict {
-    let live = |fleet| live(fleet, Kind::Archive);
-    super::simulate((plan.seed, plan.prints), (None, plan.planted), live)
-}
-
-/// Copies of the table, made meanwhile.
-enum Copies {
+/// Makes copies of the table.
+enum Copyist {
     Snapshots(Keeper),
     Backups(Archivist),
 }
 
-impl Copies {
+impl Copyist {
     async fn keep(&self) {
         match self {
-            Copies::Snapshots(keeper) => keeper.keep().await,
-            Copies::Backups(archivist) => archivist.keep().await,
+            Copyist::Snapshots(keeper) => keeper.keep().await,
+            Copyist::Backups(archivist) => archivist.keep().await,
         }
     }
 
     async fn check_everything(&self) {
         match self {
-            Copies::Snapshots(keeper) => keeper.check_everything().await,
-            Copies::Backups(archivist) => archivist.check_everything().await,
+            Copyist::Snapshots(keeper) => keeper.check_everything().await,
+            Copyist::Backups(archivist) => archivist.check_everything().await,
         }
     }
 }
 
-async fn live(fleet: Arc<Fleet>, kind: Kind) -> Result<(), String> {
+async fn live(fleet: Arc<Fleet>, copies: Copies) -> Result<(), String> {
     let env = fleet.env.clone();
     let coord = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await;
     let coord = coord.map_err(|error| error.to_string())?;
@@ -110,15 +108,15 @@ async fn live(fleet: Arc<Fleet>, kind: Kind) -> Result<(), String> {
         fleet: fleet.clone(),
         coord,
         nodes: nodes.clone(),
-        archives: kind == Kind::Archive,
+        archives: copies == Copies::Archive,
     };
     driver.fill_up().await?;
     driver.create_table().await?;
     let clients = Clients::new(fleet.clone(), nodes.clone());
-    let keeper = Arc::new(match kind {
-        Kind::Snapshots => Copies::Snapshots(Keeper::new(fleet.clone(), nodes, clients.clone())),
-        Kind::Backups => Copies::Backups(Archivist::new(fleet.clone(), nodes, clients.clone())),
-        Kind::Archive => Copies::Backups(Archivist::with_archive(fleet.clone(), nodes, clients.clone())),
+    let keeper = Arc::new(match copies {
+        Copies::Snapshots => Copyist::Snapshots(Keeper::new(fleet.clone(), nodes, clients.clone())),
+        Copies::Backups => Copyist::Backups(Archivist::new(fleet.clone(), nodes, clients.clone())),
+        Copies::Archive => Copyist::Backups(Archivist::with_archive(fleet.clone(), nodes, clients.clone())),
     });
     let operations = 100 + env.random_below(60);
     let running = (0..CLIENTS).map(|_| {
@@ -203,20 +201,27 @@ impl Driver {
 
     async fn harm(&self) -> Result<(), String> {
         let actions = ACTIONS_MIN + self.fleet.below(ACTIONS_MAX - ACTIONS_MIN);
+        // The seeds that find planted bugs are known.
+        let harms = if self.fleet.planted.is_some() { 13 } else { 14 };
         for _ in 0..actions {
             let pause = Duration::from_millis(self.fleet.below(6_000));
             self.fleet.env.sleep(pause).await;
-            match self.fleet.below(13) {
+            match self.fleet.below(harms) {
                 0..2 => self.kill(),
                 2..4 => self.isolate(),
                 4 => self.pause(),
                 5 => self.cut().await,
-                6 => self.fleet.bucket.set_network(network_faults(&self.fleet.env)),
+                6 => self
+                    .fleet
+                    .shared
+                    .requests()
+                    .set_network(network_faults(&self.fleet.env)),
                 7 => self.disturb(),
                 8 | 9 => self.move_some().await,
                 10 => self.drain_some().await,
                 11 => self.split_some().await,
-                _ => self.alter().await,
+                12 => self.alter().await,
+                _ => self.cut_power(),
             }
             self.fill_up().await?;
         }
@@ -226,6 +231,21 @@ impl Driver {
     fn kill(&self) {
         if let Some(node) = self.nodes.any() {
             self.fleet.sim.note(&format!("server {} is killed", node.number));
+            node.process.kill();
+            self.fleet.kills.lock().push(self.fleet.env.wall_micros());
+            self.fleet.verdict.lock().failovers += 1;
+        }
+    }
+
+    /// The machines of the storage lose power, in half of the cases together with all servers.
+    fn cut_power(&self) {
+        let with_servers = self.fleet.below(2) == 0;
+        self.fleet
+            .sim
+            .note(&format!("the storage loses power, with all servers {with_servers}"));
+        self.fleet.shared.lose_power();
+        let lost = if with_servers { self.nodes.running() } else { Vec::new() };
+        for node in lost {
             node.process.kill();
             self.fleet.kills.lock().push(self.fleet.env.wall_micros());
             self.fleet.verdict.lock().failovers += 1;
@@ -390,7 +410,7 @@ impl Driver {
 
     /// Ends all faults, and waits until every tablet is served.
     async fn calm(&self) -> Result<(), String> {
-        self.fleet.bucket.set_network(Network::default());
+        self.fleet.shared.requests().set_network(Network::default());
         self.fleet.sim.network().set_faults(NetworkFaults::default());
         self.fleet.sim.network().heal();
         self.fleet.env.sleep(Duration::from_secs(60)).await;

@@ -7,14 +7,13 @@ use super::host::root_of;
 use super::member::Member;
 use super::{Fleet, FleetBug, LETTERS, Place, ROOT, STREAMS, ranges};
 use crate::backend::network_faults;
-use crate::bucket::Network;
+use crate::requests::Network;
 use async_trait::async_trait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{Assignment, Closing, TabletAssignments, TabletControl, unconfirmed};
 use stele_commitlog::LogError;
-use stele_objects::{Client, ObjectStorage};
 use stele_storage::Storage;
 use stele_tablet::manifest::{self, ManifestLog, StoredFile};
 use stele_tablet::sweep::{Knowledge, NamedTablet, Round, Sweep};
@@ -46,7 +45,7 @@ pub(super) struct Driver {
     fleet: Arc<Fleet>,
     sweep: Sweep,
     /// Sealed logs that some tablet may need.
-    sealed: BTreeMap<ServerId, Arc<ObjectStorage>>,
+    sealed: BTreeMap<ServerId, Arc<dyn Storage>>,
 }
 
 impl Driver {
@@ -60,10 +59,6 @@ impl Driver {
             sweep: Sweep::new(grace),
             sealed: BTreeMap::new(),
         }
-    }
-
-    fn client(&self) -> Arc<dyn Client> {
-        Arc::new(self.fleet.bucket.clone())
     }
 
     /// Starts the servers, and makes the tablets on the first of them.
@@ -96,7 +91,10 @@ impl Driver {
         for _ in 0..actions {
             let pause = Duration::from_millis(self.fleet.below(3_000));
             self.fleet.env.sleep(pause).await;
-            self.fleet.bucket.set_network(network_faults(&self.fleet.env));
+            self.fleet
+                .shared
+                .requests()
+                .set_network(network_faults(&self.fleet.env));
             match self.fleet.below(10) {
                 0..4 => self.move_some().await?,
                 4..7 => self.fail_some().await?,
@@ -110,7 +108,7 @@ impl Driver {
 
     /// Ends all faults, and has every tablet flushed. Afterwards no tablet needs a log of a server that is no more.
     pub(super) async fn calm(&mut self) -> Result<(), String> {
-        self.fleet.bucket.set_network(Network::default());
+        self.fleet.shared.requests().set_network(Network::default());
         // Late requests arrive, and paused processes go on.
         self.fleet.env.sleep(Duration::from_secs(60)).await;
         for member in self.fleet.members() {
@@ -252,16 +250,19 @@ impl Driver {
     }
 
     /// The sealed log of a server, with the tablets that have records in it if it was settled.
-    async fn sealed_log(&self, server: ServerId) -> Result<(Arc<ObjectStorage>, Option<BTreeSet<TabletId>>), String> {
+    async fn sealed_log(&self, server: ServerId) -> Result<(Arc<dyn Storage>, Option<BTreeSet<TabletId>>), String> {
         let env = self.fleet.env.clone();
         for _ in 0..ATTEMPTS_MAX {
             let opened = match self.fleet.has(FleetBug::SkipFence) {
-                true => ObjectStorage::checked_client(self.client(), &root_of(server), env.clone()).await,
-                false => ObjectStorage::open_client(self.client(), &root_of(server), env.clone()).await,
+                true => self.fleet.shared.look(&root_of(server), env.clone()).await,
+                false => {
+                    let owned = self.fleet.shared.own(&root_of(server), env.clone()).await;
+                    owned.map(|owned| owned.storage())
+                }
             };
             match opened {
                 Ok(log) if self.fleet.has(FleetBug::SkipFence) => return Ok((log, None)),
-                Ok(log) => match settled(&log).await {
+                Ok(log) => match settled(&*log).await {
                     Ok(tablets) => return Ok((log, Some(tablets))),
                     Err(error) => self.fleet.sim.note(&format!("log of {server}: {error}")),
                 },
@@ -279,7 +280,7 @@ impl Driver {
                 return Ok(());
             }
             if attempt == FAULTY_ATTEMPTS_MAX {
-                self.fleet.bucket.set_network(Network::default());
+                self.fleet.shared.requests().set_network(Network::default());
             }
             self.fill_up().await?;
             let mut shares: BTreeMap<ServerId, Wanted> = BTreeMap::new();
@@ -405,7 +406,7 @@ impl Driver {
     }
 
     async fn data(&self) -> Result<Arc<dyn Storage>, TabletError> {
-        let data = ObjectStorage::shared_client(self.client(), ROOT, self.fleet.env.clone()).await?;
+        let data = self.fleet.shared.share(ROOT, self.fleet.env.clone()).await?;
         Ok(data)
     }
 
@@ -492,7 +493,7 @@ async fn knowledge(fleet: &Fleet) -> sweep::Result<Knowledge> {
 }
 
 /// Settles a log; the tablets with records in it.
-async fn settled(log: &ObjectStorage) -> Result<BTreeSet<TabletId>, ServerError> {
+async fn settled(log: &dyn Storage) -> Result<BTreeSet<TabletId>, ServerError> {
     settle_log(log).await?;
     let mut tablets = BTreeSet::new();
     stele_commitlog::replay::<LogError>(log, |record| {

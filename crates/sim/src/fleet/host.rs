@@ -2,12 +2,12 @@
 
 use super::{Fleet, ROOT};
 use crate::runtime::Process;
+use crate::shared::SharedStorage;
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{RowStream, ServiceError, ServiceResult};
 use stele_env::{Env, Priority};
-use stele_objects::{Client, ObjectStorage};
 use stele_storage::Storage;
 use stele_storage::servers::log_root;
 use stele_tabletserver::SealedLogs;
@@ -96,21 +96,20 @@ impl RowStream for Remote {
     }
 }
 
-/// The root of a server's log in the bucket.
+/// The root of a server's log.
 pub(super) fn root_of(server: ServerId) -> String {
     format!("{ROOT}/{}", log_root(server))
 }
 
-/// The sealed logs of servers in the bucket, as one process reads them.
+/// The sealed logs of servers, as one process reads them.
 pub(super) struct Sealed {
-    pub(super) client: Arc<dyn Client>,
+    pub(super) shared: SharedStorage,
     pub(super) env: Env,
 }
 
 #[async_trait]
 impl SealedLogs for Sealed {
     async fn open(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>> {
-        let log = ObjectStorage::sealed_client(self.client.clone(), &root_of(server), self.env.clone()).await?;
-        Ok(log)
+        self.shared.look_sealed(&root_of(server), self.env.clone()).await
     }
 }

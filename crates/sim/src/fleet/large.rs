@@ -27,7 +27,7 @@ where
 {
     let measured = Arc::new(Mutex::new(None));
     let slot = measured.clone();
-    let verdict = super::simulate_up_to(STEPS_MAX, (seed, false), (None, None), |fleet| {
+    let verdict = super::simulate_on(super::in_a_bucket, STEPS_MAX, (seed, false), (None, None), |fleet| {
         let live = live(fleet);
         async move {
             *slot.lock() = Some(live.await?);

@@ -4,11 +4,11 @@ use super::host::{self, NoAnswer, PACE, Remote, Sealed, root_of};
 use super::{Fleet, ROOT, STREAMS};
 use crate::cluster::{CACHE_BYTES, options_at};
 use crate::runtime::Process;
+use crate::shared::SharedStorage;
 use std::sync::Arc;
 use stele_client::{RowStream, ServiceResult};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
-use stele_objects::{Client, ObjectStorage};
 use stele_sstable::Cache;
 use stele_tabletserver::{ServerOptions, SharedRoots, TabletServer};
 use stele_types::ServerId;
@@ -27,9 +27,8 @@ impl Member {
         let id = ServerId(fleet.next_number());
         let process = fleet.sim.process();
         let env = process.env();
-        let client: Arc<dyn Client> = Arc::new(fleet.bucket.clone());
         let ends_when_replaced = fleet.below(2) == 0;
-        let opening = open(client, process.clone(), id, ends_when_replaced);
+        let opening = open(fleet.shared.clone(), process.clone(), id, ends_when_replaced);
         let server = host::start(fleet, (&process, &env), opening).await?;
         Ok(Arc::new(Member {
             id,
@@ -59,14 +58,14 @@ impl Member {
 }
 
 async fn open(
-    client: Arc<dyn Client>,
+    shared: SharedStorage,
     process: Process,
     id: ServerId,
     ends_when_replaced: bool,
 ) -> Result<Arc<TabletServer>, String> {
     let env = process.env();
-    let data = ObjectStorage::shared_client(client.clone(), ROOT, env.clone()).await;
-    let log = ObjectStorage::open_client(client.clone(), &root_of(id), env.clone()).await;
+    let data = shared.share(ROOT, env.clone()).await;
+    let log = shared.own(&root_of(id), env.clone()).await;
     let log = log.map_err(|e| e.to_string())?;
     if ends_when_replaced {
         let log = log.clone();
@@ -77,9 +76,9 @@ async fn open(
     }
     let roots = SharedRoots {
         data: data.map_err(|e| e.to_string())?,
-        log,
+        log: log.storage(),
         sealed: Arc::new(Sealed {
-            client,
+            shared,
             env: env.clone(),
         }),
         moments: None,

@@ -5,6 +5,7 @@ use super::host::{self, NoAnswer, PACE, Remote, Sealed, root_of};
 use super::{ARCHIVE, BACKUPS, Fleet, ROOT, STREAMS};
 use crate::cluster::{CACHE_BYTES, options_at};
 use crate::runtime::Process;
+use crate::shared::{Owned, SharedStorage};
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,6 @@ use stele_cluster::{Addresses, Archiving, ClusterOptions, ClusterStorage, LogRoo
 use stele_coord::Coord;
 use stele_env::Env;
 use stele_env::metrics::Metrics;
-use stele_objects::{Client, ObjectStorage};
 use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_tabletserver::{SealedLogs, ServerOptions};
@@ -154,14 +154,18 @@ impl Node {
             true => env,
             false => env.with_common_clock(),
         };
-        let client: Arc<dyn Client> = Arc::new(fleet.bucket.clone());
         let link = match choices.is_of_many {
             true => Link::quick(),
             false if choices.loses_answers && fleet.planted.is_none() => Link::lossy(),
             false => Link::default(),
         };
         let coord = Coordinator::over(link.clone(), fleet.env.clone(), coord);
-        let joining = join(client, (process.clone(), env.clone()), (coord, link), choices);
+        let joining = join(
+            fleet.shared.clone(),
+            (process.clone(), env.clone()),
+            (coord, link),
+            choices,
+        );
         host::start(fleet, (&process, &env), joining).await.map(Arc::new)
     }
 
@@ -202,7 +206,7 @@ fn server_parts(memory: Option<u64>) -> (Arc<Cache>, ServerOptions) {
 }
 
 async fn join(
-    client: Arc<dyn Client>,
+    shared: SharedStorage,
     (process, env): (Process, Env),
     (coord, link): (Arc<dyn Coord>, Link),
     choices: Choices,
@@ -210,10 +214,10 @@ async fn join(
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let address = format!("server-{}:7070", process.id());
     let mut listener = env.listen(&address).await.map_err(|error| text(&error))?;
-    let data = ObjectStorage::shared_client(client.clone(), ROOT, env.clone()).await;
+    let data = shared.share(ROOT, env.clone()).await;
     let roots = Arc::new(Roots {
         sealed: Sealed {
-            client: client.clone(),
+            shared: shared.clone(),
             env: env.clone(),
         },
         own: parking_lot::Mutex::new(None),
@@ -240,8 +244,8 @@ async fn join(
         keep_deleted: KEEP_DELETED,
         checks_rights: choices.checks_rights,
         forwarded: None,
-        destinations: destinations(client.clone(), env.clone()),
-        archiving: archiving(client, env.clone(), choices.archives),
+        destinations: destinations(shared.clone(), env.clone()),
+        archiving: archiving(shared, env.clone(), choices.archives),
     };
     let parts = server_parts(choices.memory);
     let joined = stele_cluster::join(env.clone(), coord, storage, parts, options, &Metrics::new()).await;
@@ -288,26 +292,26 @@ async fn join(
     })
 }
 
-/// Every address is that of the one destination, in the same bucket.
-fn destinations(client: Arc<dyn Client>, env: Env) -> OpenDestination {
+/// Every address is that of the one destination, in the same storage.
+fn destinations(shared: SharedStorage, env: Env) -> OpenDestination {
     Arc::new(move |_| {
-        let (client, env) = (client.clone(), env.clone());
+        let (shared, env) = (shared.clone(), env.clone());
         Box::pin(async move {
-            let opened = ObjectStorage::shared_client(client, BACKUPS, env).await;
+            let opened = shared.share(BACKUPS, env).await;
             let opened = opened.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
-            Ok((opened as Arc<dyn Storage>).into())
+            Ok(opened.into())
         })
     })
 }
 
-/// The archive of the logs of all servers, in the same bucket.
-fn archiving(client: Arc<dyn Client>, env: Env, archives: bool) -> Archiving {
+/// The archive of the logs of all servers, in the same storage.
+fn archiving(shared: SharedStorage, env: Env, archives: bool) -> Archiving {
     let open: OpenDestination = Arc::new(move |PlaceToOpen { place, .. }| {
-        let (client, env) = (client.clone(), env.clone());
+        let (shared, env) = (shared.clone(), env.clone());
         Box::pin(async move {
-            let opened = ObjectStorage::shared_client(client, &place.address, env).await;
+            let opened = shared.share(&place.address, env).await;
             let opened = opened.map_err(|error| ServiceError::new(error.kind(), error.to_string()))?;
-            Ok((opened as Arc<dyn Storage>).into())
+            Ok(opened.into())
         })
     });
     let settings = ArchiveSettings {
@@ -334,11 +338,11 @@ impl TestDecoder for NoTests {
     }
 }
 
-/// The log roots in the bucket.
+/// The log roots in the storage.
 struct Roots {
     sealed: Sealed,
     /// That of this server: the first that was taken over.
-    own: parking_lot::Mutex<Option<Arc<ObjectStorage>>>,
+    own: parking_lot::Mutex<Option<Owned>>,
 }
 
 #[async_trait]
@@ -351,9 +355,9 @@ impl SealedLogs for Roots {
 #[async_trait]
 impl LogRoots for Roots {
     async fn take_over(&self, server: ServerId) -> stele_storage::Result<Arc<dyn Storage>> {
-        let Sealed { client, env } = &self.sealed;
-        let log = ObjectStorage::open_client(client.clone(), &root_of(server), env.clone()).await?;
+        let Sealed { shared, env } = &self.sealed;
+        let log = shared.own(&root_of(server), env.clone()).await?;
         self.own.lock().get_or_insert_with(|| log.clone());
-        Ok(log)
+        Ok(log.storage())
     }
 }

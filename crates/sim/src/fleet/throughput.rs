@@ -8,8 +8,8 @@
 use super::large::{self, LargeCluster, table_of};
 use super::node::Node;
 use super::{Fleet, VALUES};
-use crate::bucket::Network;
 use crate::network::NetworkFaults;
+use crate::requests::Network;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ pub fn run(plan: ThroughputPlan) -> Result<Throughput, String> {
 }
 
 async fn live(fleet: Arc<Fleet>, plan: ThroughputPlan) -> Result<Throughput, String> {
-    fleet.bucket.set_network(Network {
+    fleet.shared.requests().set_network(Network {
         way: WAY,
         ..Network::default()
     });

@@ -1,0 +1,275 @@
+//! The NameNode: directories, files, leases.
+
+use super::blocks::Blocks;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use stele_hdfs::client::{Fault, Result, Status};
+
+/// The number of a file, which a rename does not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FileId(u64);
+
+/// The answer to a request for the recovery of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Recovery {
+    /// The file is closed.
+    Over,
+    /// DataNodes are about to agree on its end.
+    Runs,
+    /// They have to do so from now on.
+    Begins(FileId),
+}
+
+enum Entry {
+    Directory,
+    File(FileId),
+}
+
+/// A file that has a name.
+struct File {
+    /// As the NameNode knows it.
+    len: usize,
+    /// The lease of its writer; absent once it was taken, or the file closed.
+    lease: Option<u64>,
+    is_closed: bool,
+    is_recovering: bool,
+    modified_millis: u64,
+}
+
+/// All names and files, with the blocks of files.
+#[derive(Default)]
+pub(super) struct Names {
+    /// By absolute path.
+    entries: BTreeMap<String, Entry>,
+    files: BTreeMap<FileId, File>,
+    /// Also those of files that were deleted a short time ago.
+    blocks: BTreeMap<FileId, Blocks>,
+    /// Files so far, and leases so far.
+    numbers: u64,
+}
+
+/// The directory of a path; absent for one of the topmost level.
+fn parent(path: &str) -> Option<&str> {
+    let (directory, _) = path.rsplit_once('/')?;
+    (!directory.is_empty()).then_some(directory)
+}
+
+impl Names {
+    /// The blocks of a file, which may be deleted.
+    pub(super) fn blocks(&mut self, file: FileId) -> Result<&mut Blocks> {
+        let blocks = self.blocks.get_mut(&file);
+        blocks.ok_or_else(|| Fault::Unknown("no DataNode has the block".to_owned()))
+    }
+
+    /// Makes a file, and gives its lease.
+    pub(super) fn create(&mut self, path: &str, makes_directories: bool, now: u64) -> Result<(FileId, u64)> {
+        if self.entries.contains_key(path) {
+            return Err(Fault::AlreadyExists);
+        }
+        if let Some(directory) = parent(path) {
+            match makes_directories {
+                true => self.make_directory(directory)?,
+                false => self.check_directory(directory)?,
+            }
+        }
+        self.numbers += 1;
+        let (id, lease) = (FileId(self.numbers), self.numbers);
+        let file = File {
+            len: 0,
+            lease: Some(lease),
+            is_closed: false,
+            is_recovering: false,
+            modified_millis: now,
+        };
+        tracing::trace!(path, ?id, "created");
+        self.entries.insert(path.to_owned(), Entry::File(id));
+        self.files.insert(id, file);
+        self.blocks.insert(id, Blocks::new(lease));
+        Ok((id, lease))
+    }
+
+    pub(super) fn make_directory(&mut self, path: &str) -> Result<()> {
+        match self.entries.get(path) {
+            Some(Entry::Directory) => return Ok(()),
+            Some(Entry::File(_)) => return Err(Fault::NotFound),
+            None => {}
+        }
+        if let Some(above) = parent(path) {
+            self.make_directory(above)?;
+        }
+        self.entries.insert(path.to_owned(), Entry::Directory);
+        Ok(())
+    }
+
+    fn check_directory(&self, path: &str) -> Result<()> {
+        match self.entries.get(path) {
+            Some(Entry::Directory) => Ok(()),
+            Some(Entry::File(_)) | None => Err(Fault::NotFound),
+        }
+    }
+
+    fn file_at(&self, path: &str) -> Result<FileId> {
+        match self.entries.get(path) {
+            Some(Entry::File(id)) => Ok(*id),
+            Some(Entry::Directory) => Err(Fault::Refused("it is a directory".to_owned())),
+            None => Err(Fault::NotFound),
+        }
+    }
+
+    /// A file to be read, and its bytes in finished blocks: those of a file that is being written are in one unfinished block.
+    pub(super) fn open(&self, path: &str) -> Result<(FileId, usize)> {
+        let id = self.file_at(path)?;
+        let file = &self.files[&id];
+        Ok((id, if file.is_closed { file.len } else { 0 }))
+    }
+
+    pub(super) fn status(&self, path: &str) -> Result<Status> {
+        self.entries
+            .get(path)
+            .map(|entry| self.status_of(entry))
+            .ok_or(Fault::NotFound)
+    }
+
+    fn status_of(&self, entry: &Entry) -> Status {
+        match entry {
+            Entry::Directory => Status {
+                len: 0,
+                modified_millis: 0,
+                replication: None,
+                is_directory: true,
+            },
+            Entry::File(id) => Status {
+                len: self.files[id].len as u64,
+                modified_millis: self.files[id].modified_millis,
+                replication: Some(3),
+                is_directory: false,
+            },
+        }
+    }
+
+    /// The entries below a path, of all levels.
+    fn below<'a>(&'a self, path: &str, after: Option<&str>) -> impl Iterator<Item = (&'a str, &'a Entry)> + use<'a> {
+        let prefix = format!("{path}/");
+        let from = format!("{prefix}{}", after.unwrap_or_default());
+        let entries = self.entries.range((Bound::Excluded(from), Bound::Unbounded));
+        entries.map_while(move |(path, entry)| Some((path.strip_prefix(&prefix)?, entry)))
+    }
+
+    /// The first entries of a directory after a name.
+    pub(super) fn list(&self, path: &str, after: Option<&str>, most: usize) -> Result<Vec<(String, Status)>> {
+        match self.entries.get(path) {
+            Some(Entry::Directory) => {}
+            Some(Entry::File(_)) => return Ok(Vec::new()),
+            None => return Err(Fault::NotFound),
+        }
+        let direct = self.below(path, after).filter(|(name, _)| !name.contains('/'));
+        let listed = direct.map(|(name, entry)| (name.to_owned(), self.status_of(entry)));
+        Ok(listed.take(most).collect())
+    }
+
+    /// The files that are deleted by this.
+    pub(super) fn delete(&mut self, path: &str, with_content: bool) -> Result<Vec<FileId>> {
+        if !self.entries.contains_key(path) {
+            return Ok(Vec::new());
+        }
+        let below: Vec<String> = self
+            .below(path, None)
+            .map(|(name, _)| format!("{path}/{name}"))
+            .collect();
+        if !with_content && !below.is_empty() {
+            return Err(Fault::Unknown("PathIsNotEmptyDirectoryException".to_owned()));
+        }
+        let mut deleted = Vec::new();
+        for path in below.iter().map(String::as_str).chain([path]) {
+            if let Some(Entry::File(id)) = self.entries.remove(path) {
+                tracing::trace!(path, ?id, "deleted");
+                self.files.remove(&id);
+                deleted.push(id);
+            }
+        }
+        Ok(deleted)
+    }
+
+    pub(super) fn delete_blocks(&mut self, files: &[FileId]) {
+        for file in files {
+            assert!(
+                !self.files.contains_key(file),
+                "a file that has a name keeps its blocks"
+            );
+            self.blocks.remove(file);
+        }
+    }
+
+    pub(super) fn rename(&mut self, from: &str, to: &str) -> Result<()> {
+        let id = self.file_at(from)?;
+        if self.entries.contains_key(to) {
+            return Err(Fault::AlreadyExists);
+        }
+        if let Some(directory) = parent(to) {
+            self.check_directory(directory)?;
+        }
+        tracing::trace!(from, to, ?id, "renamed");
+        self.entries.remove(from);
+        self.entries.insert(to.to_owned(), Entry::File(id));
+        Ok(())
+    }
+
+    fn leased(&mut self, file: FileId, lease: u64) -> Result<&mut File> {
+        let found = self.files.get_mut(&file).filter(|file| file.lease == Some(lease));
+        found.ok_or_else(|| Fault::Refused("LeaseExpiredException".to_owned()))
+    }
+
+    /// The end of a sync.
+    pub(super) fn note_length(&mut self, file: FileId, lease: u64, len: usize) -> Result<()> {
+        self.leased(file, lease)?.len = len;
+        tracing::trace!(?file, len, "synced");
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self, file: FileId, lease: u64, len: usize, now: u64) -> Result<()> {
+        let closed = self.leased(file, lease)?;
+        (closed.len, closed.lease, closed.is_closed, closed.modified_millis) = (len, None, true, now);
+        tracing::trace!(?file, len, "closed");
+        self.blocks(file)?.close();
+        Ok(())
+    }
+
+    pub(super) fn recover_lease(&mut self, path: &str) -> Result<Recovery> {
+        let id = self.file_at(path)?;
+        let has_bytes = self.blocks(id)?.len() > 0;
+        let file = self.files.get_mut(&id).ok_or(Fault::NotFound)?;
+        file.lease = None;
+        if file.is_closed {
+            return Ok(Recovery::Over);
+        }
+        if !has_bytes {
+            // There is no block on whose end anybody must agree.
+            file.is_closed = true;
+            self.blocks(id)?.close();
+            return Ok(Recovery::Over);
+        }
+        match std::mem::replace(&mut file.is_recovering, true) {
+            true => Ok(Recovery::Runs),
+            false => Ok(Recovery::Begins(id)),
+        }
+    }
+
+    /// The DataNodes agree on the end of a file.
+    pub(super) fn end_recovery(&mut self, id: FileId, now: u64, choose: impl Fn(usize) -> usize) {
+        let (Some(file), Some(blocks)) = (self.files.get_mut(&id), self.blocks.get_mut(&id)) else {
+            return;
+        };
+        assert!(file.is_recovering && !file.is_closed, "a recovery ends once");
+        blocks.recover(choose);
+        assert!(blocks.len() >= file.len, "synced bytes stay");
+        tracing::trace!(?id, len = blocks.len(), "recovered");
+        (file.len, file.is_closed, file.modified_millis) = (blocks.len(), true, now);
+    }
+
+    /// Of each file, a choice of its unsynced bytes is lost. Names are durable with each call.
+    pub(super) fn lose_power(&mut self, choose: impl Fn(usize) -> usize) {
+        for blocks in self.blocks.values_mut() {
+            blocks.lose_power(&choose);
+        }
+    }
+}
