@@ -54,8 +54,6 @@ pub enum PlantedBug {
     LeadAlone,
     /// The new owner of a log in HDFS takes a file for durable whose writer has not synced its end.
     SkipCopy,
-    /// A log segment with a refused group is deleted before the next one states where it ends.
-    DeleteRefused,
 }
 
 impl PlantedBug {
@@ -77,10 +75,7 @@ impl PlantedBug {
     ];
 
     /// Those that a single server has, and that runs on HDFS find.
-    pub const OF_HDFS: [(&'static str, PlantedBug); 2] = [
-        ("skip-copy", PlantedBug::SkipCopy),
-        ("delete-refused", PlantedBug::DeleteRefused),
-    ];
+    pub const OF_HDFS: [(&'static str, PlantedBug); 1] = [("skip-copy", PlantedBug::SkipCopy)];
 
     /// Those that only a cluster has.
     pub const OF_CLUSTERS: [(&'static str, PlantedBug); 8] = [

@@ -46,7 +46,7 @@ enum Command {
         #[arg(long)]
         trace: bool,
         /// Plant a bug: skip-fsync, drop-memtable, reuse-sequence, stale-row, drop-version, widen-delete, skip-seal,
-        /// skip-verify, take-for-own, forget-own or forget-snapshots; skip-copy or delete-refused on HDFS.
+        /// skip-verify, take-for-own, forget-own or forget-snapshots; skip-copy on HDFS.
         #[arg(long, value_parser = planted_bug)]
         planted: Option<PlantedBug>,
         /// The server has its data in HDFS.

@@ -9,7 +9,6 @@ use crate::format;
 use crate::retention::SegmentState;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use stele_env::PlantedBug;
 use stele_storage::AppendFile;
 
 /// How often a failure is logged. While a storage fails, every write does, as fast as clients come back; the metric counts all.
@@ -94,9 +93,6 @@ impl Segments {
             self.previous = Previous::of(&open);
             let state = open.state_given_up();
             self.retire(open, state);
-            if self.env.planted(PlantedBug::DeleteRefused) {
-                self.shared.retention.lock().begin_next();
-            }
         }
     }
 
