@@ -167,6 +167,9 @@ enum Command {
         /// Repetitions, in turns.
         #[arg(long, default_value_t = 3)]
         repeats: u64,
+        /// Only reads, or only writes.
+        #[arg(long, value_parser = load)]
+        load: Option<Load>,
     },
     /// Plants each bug in turn; fails if any of them goes unnoticed.
     Planted {
@@ -201,6 +204,14 @@ fn cluster_bug(name: &str) -> Result<PlantedBug, String> {
 fn archive_bug(name: &str) -> Result<PlantedBug, String> {
     let found = PlantedBug::OF_ARCHIVES.iter().find(|(known, _)| *known == name);
     found.map(|(_, bug)| *bug).ok_or_else(|| "no such bug".to_owned())
+}
+
+fn load(name: &str) -> Result<Load, String> {
+    match name {
+        "reads" => Ok(Load::Reads),
+        "writes" => Ok(Load::Writes),
+        _ => Err("reads or writes".to_owned()),
+    }
 }
 
 fn copies(archive: bool, backups: bool) -> Copies {
@@ -309,7 +320,15 @@ fn main() -> Result<()> {
             callers,
             milliseconds,
             repeats,
-        } => measure_throughput(&servers, callers, Duration::from_millis(milliseconds), repeats),
+            load,
+        } => {
+            let loads = load.map_or(vec![Load::Reads, Load::Writes], |load| vec![load]);
+            measure_throughput(
+                &loads,
+                &servers,
+                (callers, Duration::from_millis(milliseconds), repeats),
+            )
+        }
         Command::Planted { seeds } => find_planted(seeds),
     }
 }
@@ -329,8 +348,12 @@ fn measure_scale(plan: ScalePlan) -> Result<()> {
     Ok(())
 }
 
-fn measure_throughput(servers: &[usize], callers: usize, time: Duration, repeats: u64) -> Result<()> {
-    for load in [Load::Reads, Load::Writes] {
+fn measure_throughput(
+    loads: &[Load],
+    servers: &[usize],
+    (callers, time, repeats): (usize, Duration, u64),
+) -> Result<()> {
+    for load in loads.iter().copied() {
         for seed in 0..repeats {
             for servers in servers.iter().copied() {
                 let plan = ThroughputPlan {
@@ -342,8 +365,9 @@ fn measure_throughput(servers: &[usize], callers: usize, time: Duration, repeats
                 };
                 let measured = throughput::run(plan).map_err(anyhow::Error::msg)?;
                 println!(
-                    "{load:?}, {servers} servers, repeat {seed}: {:.0} a second and server, {:.0} a second of work, processors {:.2} to {:.2} \
-                     occupied, {} to {} tablets",
+                    "{load:?}, {servers} servers, repeat {seed}: {:.0} requests, {:.0} a second and server, {:.0} a second of work, processors \
+                     {:.2} to {:.2} occupied, {} to {} tablets",
+                    measured.per_second * time.as_secs_f64(),
                     measured.per_second / servers as f64,
                     measured.per_work_second,
                     measured.occupied.0,

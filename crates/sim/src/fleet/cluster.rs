@@ -17,6 +17,7 @@ use crate::backend::network_faults;
 use crate::network::NetworkFaults;
 use crate::requests::Network;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{ClusterStatus, FamilyChange, NewFamily, NewTable, ServiceResult, TableAdmin};
@@ -32,6 +33,10 @@ const ACTIONS_MIN: u64 = 6;
 const ACTIONS_MAX: u64 = 14;
 /// Longest pause of a process: twice as long as a session.
 const STILL_MS_MAX: u64 = 20_000;
+/// A long one: files that the process may still refer to are deleted meanwhile.
+const LONG_STILL_MS: std::ops::Range<u64> = 60_000..150_000;
+/// One pause in this many is long.
+const LONG_STILL_ONE_IN: u64 = 4;
 /// Time without the coordinator: longer than a session, so that others take the tablets.
 const ISOLATED_MS: std::ops::Range<u64> = 12_000..30_000;
 /// Longest time for which a link is cut.
@@ -109,6 +114,7 @@ async fn live(fleet: Arc<Fleet>, copies: Copies) -> Result<(), String> {
         coord,
         nodes: nodes.clone(),
         archives: copies == Copies::Archive,
+        still_until: Mutex::default(),
     };
     driver.fill_up().await?;
     driver.create_table().await?;
@@ -143,6 +149,8 @@ struct Driver {
     nodes: Arc<Nodes>,
     /// Servers archive their logs.
     archives: bool,
+    /// When the last paused process goes on.
+    still_until: Mutex<Duration>,
 }
 
 impl Driver {
@@ -254,12 +262,22 @@ impl Driver {
 
     fn pause(&self) {
         if let Some(node) = self.nodes.any() {
-            let still = Duration::from_millis(self.fleet.below(STILL_MS_MAX));
+            let still = Duration::from_millis(self.pause_millis());
             self.fleet
                 .sim
                 .note(&format!("server {} stands still for {still:?}", node.number));
             node.process.stand_still(still);
+            let mut until = self.still_until.lock();
+            *until = (*until).max(self.fleet.env.now() + still);
             self.fleet.verdict.lock().zombies += 1;
+        }
+    }
+
+    fn pause_millis(&self) -> u64 {
+        // The seeds that find planted bugs are known.
+        match self.fleet.planted.is_none() && self.fleet.below(LONG_STILL_ONE_IN) == 0 {
+            true => LONG_STILL_MS.start + self.fleet.below(LONG_STILL_MS.end - LONG_STILL_MS.start),
+            false => self.fleet.below(STILL_MS_MAX),
         }
     }
 
@@ -413,7 +431,10 @@ impl Driver {
         self.fleet.shared.requests().set_network(Network::default());
         self.fleet.sim.network().set_faults(NetworkFaults::default());
         self.fleet.sim.network().heal();
-        self.fleet.env.sleep(Duration::from_secs(60)).await;
+        let still_for = self.still_until.lock().saturating_sub(self.fleet.env.now());
+        // Processes that go on find everything changed, and have a moment to do harm.
+        let pause = Duration::from_secs(60).max(still_for + Duration::from_secs(5));
+        self.fleet.env.sleep(pause).await;
         self.fill_up().await?;
         let mut last = String::new();
         for _ in 0..ATTEMPTS_MAX {
