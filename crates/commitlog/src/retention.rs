@@ -6,11 +6,16 @@
 //! case recovery drops the segments behind it. Hence one unflushable tablet keeps the segments of its records, one
 //! behind each of them, and no others.
 //!
-//! A segment that was given up is also kept until the next one has a durable header. Another process may have taken the log over by then,
-//! before the header, and serve rows of the refused bytes: it relies on the segment until it has flushed them.
+//! Where another process may take the log over while this one runs, the rules are stricter. It may have found refused bytes and serve
+//! their rows, and rely on the segment until it has flushed them. Or it found a header that leaves them out, and relies on that. So a
+//! segment that was given up is kept until the next one has a durable header, and one whose beginning failed is kept like any that tells
+//! of another.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use stele_types::{SeqNo, TabletId};
+
+/// Segments of failed beginnings that are kept. While storage fails, there is one for each group.
+const UNBEGUN_MAX: usize = 8;
 
 /// How durable a closed segment is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,6 +93,8 @@ pub struct Retention {
     open: Option<LogPosition>,
     /// By segment number.
     closed: BTreeMap<u64, SegmentInfo>,
+    /// Another process may take the log over while this one runs.
+    may_be_taken: bool,
     /// The segment that was given up last, until a durable header states where it ends.
     unstated: Option<u64>,
     /// Some unneeded segments could not be taken out because older ones are unsynced.
@@ -103,6 +110,22 @@ struct Kept {
 }
 
 impl Retention {
+    /// Notes whether another process may take the log over while this one runs.
+    pub(crate) fn set_may_be_taken(&mut self, may_be_taken: bool) {
+        self.may_be_taken = may_be_taken;
+    }
+
+    /// Adds a segment whose header may be durable or not, if it must stay. Otherwise it may be deleted.
+    pub(crate) fn add_unbegun(&mut self, number: u64, info: SegmentInfo) -> bool {
+        assert!(info.tablets.is_empty() && info.end == 0, "nothing counts in it");
+        let is_unbegun = |info: &&SegmentInfo| info.end == 0 && info.state == SegmentState::GivenUp;
+        let stays = self.may_be_taken && self.closed.values().filter(is_unbegun).count() < UNBEGUN_MAX;
+        if stays {
+            self.add(number, info);
+        }
+        stays
+    }
+
     /// Adds a segment that will not be written again. Returns the one that had the same number: none, unless it was found
     /// on storage.
     pub fn add(&mut self, number: u64, info: SegmentInfo) -> Option<SegmentInfo> {
@@ -167,7 +190,7 @@ impl Retention {
             open.is_none_or(|open| (open.number, open.end) == (number, info.end)),
             "a segment is closed as it was open"
         );
-        if matches!(info.state, SegmentState::GivenUp | SegmentState::NotDurable) {
+        if self.may_be_taken && matches!(info.state, SegmentState::GivenUp | SegmentState::NotDurable) {
             self.unstated = Some(number);
         }
         self.add(number, info)

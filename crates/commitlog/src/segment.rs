@@ -72,7 +72,8 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// State of a stream whose closed segments are `retention`.
-    pub(crate) fn new(storage: Arc<dyn Storage>, metrics: LogMetrics, retention: Retention) -> Shared {
+    pub(crate) fn new(storage: Arc<dyn Storage>, metrics: LogMetrics, mut retention: Retention) -> Shared {
+        retention.set_may_be_taken(storage.owner_epoch().is_some());
         Shared {
             storage,
             metrics,

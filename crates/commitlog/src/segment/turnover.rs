@@ -5,8 +5,8 @@ use super::next::Empty;
 use super::open::{Open, Previous};
 use super::unsynced::UNSYNCED_MAX;
 use crate::error::LogError;
-use crate::format;
-use crate::retention::SegmentState;
+use crate::format::{self, SEGMENT_HEADER_BYTES};
+use crate::retention::{SegmentInfo, SegmentState};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stele_storage::AppendFile;
@@ -151,14 +151,32 @@ impl Segments {
             begun = next.file.sync().await;
         }
         if let Err(error) = begun {
-            // Nothing was acknowledged in it; if the deletion fails, the rest is an empty torn tail. Another process that has taken the
-            // log over may have its header.
-            if self.shared.storage.confirm_owner().await.is_ok() {
-                let _ = self.shared.storage.delete(&next.path).await;
-            }
+            self.leave_unbegun(next).await;
             return Err(error.into());
         }
         self.shared.retention.lock().begin_next();
         Ok(Open::standing_alone(next, self.previous.number))
+    }
+
+    /// Leaves a segment of which nobody knows whether its header is durable. Nothing was acknowledged in it. If a deletion fails, the rest is
+    /// an empty torn tail.
+    async fn leave_unbegun(&mut self, segment: Empty) {
+        let Empty { number, path, file } = segment;
+        let info = SegmentInfo {
+            path: path.clone(),
+            len: SEGMENT_HEADER_BYTES as u64,
+            follows: self.previous.number,
+            state: SegmentState::GivenUp,
+            ..SegmentInfo::default()
+        };
+        drop(file);
+        let stays = self.shared.retention.lock().add_unbegun(number, info);
+        if stays {
+            self.shared.metrics.retained_bytes.add(SEGMENT_HEADER_BYTES as i64);
+        }
+        // Another process that has taken the log over may have read the header.
+        if !stays && self.shared.storage.confirm_owner().await.is_ok() {
+            let _ = self.shared.storage.delete(&path).await;
+        }
     }
 }

@@ -112,21 +112,70 @@ async fn flushing_another_tablet_does_not_bring_back_what_was_refused() {
     }
 }
 
+/// Storage that another process may take over.
+struct Owned(Arc<FaultyStorage>);
+
+#[async_trait::async_trait]
+impl stele_storage::Layer for Owned {
+    fn below(&self) -> &dyn Storage {
+        &*self.0
+    }
+
+    fn owner_epoch(&self) -> Option<u64> {
+        Some(1)
+    }
+}
+
+async fn log_files(storage: &Arc<FaultyStorage>) -> usize {
+    storage.list("log/").await.unwrap().len()
+}
+
 /// Another process may have taken the log over before the next header, and serve the refused record.
 #[tokio::test]
 async fn a_segment_that_was_given_up_stays_until_a_header_states_its_end() {
+    for may_be_taken in [true, false] {
+        let faulty = FaultyStorage::new(env(1));
+        let storage: Arc<dyn Storage> = match may_be_taken {
+            true => Arc::new(Owned(faulty.clone())),
+            false => faulty.clone(),
+        };
+        let log = Log::start(&storage, &Numbers::default(), 1 << 20, Vec::new());
+        let delete_all = || async { log.stream.delete_unneeded(|_, _| true).await.unwrap() };
+        log.write(0, Durability::Sync).await.unwrap();
+        faulty.set_plan(syncs_fail());
+        log.write(1, Durability::Sync).await.unwrap_err();
+        if may_be_taken {
+            assert_eq!(delete_all().await, 0);
+            // A process that took the log over may have read the header of the second one, and leave the refused record out.
+            log.write(2, Durability::Sync).await.unwrap_err();
+            assert_eq!((delete_all().await, log_files(&faulty).await), (0, 2));
+            faulty.set_plan(FaultPlan::default());
+            log.write(3, Durability::Sync).await.unwrap();
+            assert_eq!(delete_all().await, 2);
+        } else {
+            // Nobody else has seen anything, and the space may be needed.
+            assert_eq!(delete_all().await, 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn failed_beginnings_leave_a_bounded_number_of_segments() {
     let faulty = FaultyStorage::new(env(1));
-    let storage: Arc<dyn Storage> = faulty.clone();
+    let storage: Arc<dyn Storage> = Arc::new(Owned(faulty.clone()));
     let log = Log::start(&storage, &Numbers::default(), 1 << 20, Vec::new());
     log.write(0, Durability::Sync).await.unwrap();
     faulty.set_plan(syncs_fail());
-    log.write(1, Durability::Sync).await.unwrap_err();
-    assert_eq!(log.stream.delete_unneeded(|_, _| true).await.unwrap(), 0);
-    log.write(2, Durability::Sync).await.unwrap_err();
-    assert_eq!(log.stream.delete_unneeded(|_, _| true).await.unwrap(), 0);
+    for n in 1..60 {
+        log.write(n, Durability::Sync).await.unwrap_err();
+    }
+    let left = log_files(&faulty).await;
+    assert!((2..=10).contains(&left), "{left} segments are left");
     faulty.set_plan(FaultPlan::default());
-    log.write(3, Durability::Sync).await.unwrap();
-    assert_eq!(log.stream.delete_unneeded(|_, _| true).await.unwrap(), 1);
+    log.write(60, Durability::Sync).await.unwrap();
+    log.stream.delete_unneeded(|_, _| true).await.unwrap();
+    assert_eq!(log_files(&faulty).await, 1);
+    assert_eq!(replayed(&storage).await.unwrap(), [60]);
 }
 
 /// A segment is never synced again if its sync has failed, or if it was given up for another reason.
