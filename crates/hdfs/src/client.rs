@@ -55,7 +55,7 @@ pub trait Client: Send + Sync + 'static {
     /// Gives a file a name that is free. The NameNode tests first that the source exists.
     async fn rename(&self, from: &str, to: &str) -> Result<()>;
 
-    /// Takes the lease of a file from its writer; `true` once the file is closed.
+    /// Takes the lease of a file from its writer; `true` once the file is closed. `AlreadyExists` while the writer closes it.
     async fn recover_lease(&self, path: &str) -> Result<bool>;
 
     /// Makes a directory and those above it, unless they exist.

@@ -70,6 +70,17 @@ pub(crate) struct Cluster {
     pub(crate) metrics: HdfsMetrics,
 }
 
+/// The lease of a file that was to be taken from its writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lease {
+    /// The file is closed.
+    Over,
+    /// The writer has lost it, and DataNodes agree on the end of the file.
+    Taken,
+    /// The writer has it. It closes the file, and the NameNode waits for DataNodes to report the last block.
+    Closing,
+}
+
 impl Cluster {
     pub(crate) fn new(
         client: Arc<dyn Client>,
@@ -346,13 +357,18 @@ impl Cluster {
         self.limited(CALL_LIMIT, self.client.rename(&from, &to)).await
     }
 
-    /// Takes the lease of a file from its writer. `false` while its DataNodes still agree on its end.
-    pub(crate) async fn recover_lease(&self, key: &str) -> Result<bool> {
+    /// Takes the lease of a file from its writer.
+    pub(crate) async fn recover_lease(&self, key: &str) -> Result<Lease> {
         let path = self.absolute(key);
         let recovered = self
             .repeat(&self.metrics.recoveries, || self.client.recover_lease(&path))
             .await;
-        recovered.map_err(|fault| fault.on(key, "recover lease"))
+        match recovered {
+            Ok(true) => Ok(Lease::Over),
+            Ok(false) => Ok(Lease::Taken),
+            Err(Fault::AlreadyExists) => Ok(Lease::Closing),
+            Err(fault) => Err(fault.on(key, "recover lease")),
+        }
     }
 
     async fn make_directory(&self, key: &str) -> Result<()> {

@@ -27,7 +27,7 @@
 //! file later: the archive needs all acknowledged bytes of the log.
 
 use crate::client::FileWriter;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Lease};
 use crate::fault::Fault;
 use crate::located::Located;
 use crate::shared::Shared;
@@ -254,7 +254,7 @@ async fn try_seal_own(shared: &Shared, path: &str) -> Result<()> {
     for number in Pieces::list(&shared.cluster, path).await?.open.into_keys() {
         let sealed = async {
             // This process has the lease, and syncs nothing any more.
-            note_synced(&shared.cluster, path, number).await?;
+            note_synced(&shared.cluster, path, number, 0).await?;
             seal(&shared.cluster, path, number).await
         };
         gone_is_fine(sealed.await)?;
@@ -265,12 +265,18 @@ async fn try_seal_own(shared: &Shared, path: &str) -> Result<()> {
 /// Ends an open piece and makes it durable.
 async fn seal(cluster: &Cluster, path: &str, number: u32) -> Result<()> {
     let (open, finished) = (open_key(path, number), piece_key(path, number));
-    take_lease(cluster, path, number).await?;
+    assert!(number > 0 && grows(path), "pieces with bytes are sealed");
+    let before = take_lease(cluster, path, number).await?;
     let len = cluster.status(&open).await?.len;
+    if len < before {
+        note_synced(cluster, path, number, before).await?;
+    }
+    let stated = synced(cluster, path, number).await?;
+    check_not_lost(cluster, path, number, (len, stated)).await?;
     let durable = match len {
         0 => open.clone(),
         _ if cluster.env.planted(PlantedBug::SkipCopy) => open.clone(),
-        len => copy_piece(cluster, path, number, len).await?,
+        len => copy_piece(cluster, path, number, (len, stated)).await?,
     };
     match finish(cluster, &durable, &finished).await {
         // Another new owner was faster; its copy has the same acknowledged bytes. Or a replaced owner began the piece again.
@@ -280,15 +286,40 @@ async fn seal(cluster: &Cluster, path: &str, number: u32) -> Result<()> {
     cluster.delete(&open, false).await
 }
 
-/// Takes the lease of an open piece from its writer, and waits until the piece has an end.
-async fn take_lease(cluster: &Cluster, path: &str, number: u32) -> Result<()> {
+/// Fails if an open piece has fewer bytes than were synced. DataNodes whose disks lost them may agree on such an end.
+async fn check_not_lost(cluster: &Cluster, path: &str, number: u32, (len, stated): (u64, Option<u64>)) -> Result<()> {
+    let Some(synced) = stated.filter(|synced| *synced > len) else {
+        return Ok(());
+    };
+    match cluster.status(&piece_key(path, number)).await {
+        // The piece was sealed, and a replaced owner began it again.
+        Ok(_) => Ok(()),
+        Err(StorageError::NotFound { .. }) => {
+            tracing::error!(path, number, synced, len, "HDFS has lost the synced end of a log file");
+            Err(StorageError::Lost {
+                path: synced_key(path, number, synced),
+                detail: "the file has fewer bytes than this name says were synced; delete the name to go on without them",
+            })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes the lease of an open piece from its writer, and waits until the piece has an end. The bytes that were synced before at least.
+async fn take_lease(cluster: &Cluster, path: &str, number: u32) -> Result<u64> {
     assert!(number > 0, "piece 0 has no writer");
     let open = open_key(path, number);
+    // The end may be known before the note is made. DataNodes that agree on fewer bytes have lost some.
+    let before = cluster.status(&open).await?.len;
     let (deadline, mut is_noted) = (cluster.env.now() + RECOVERY_LIMIT, false);
-    while !cluster.recover_lease(&open).await? {
-        // Its writer can sync nothing any more.
-        if !std::mem::replace(&mut is_noted, true) {
-            note_synced(cluster, path, number).await?;
+    loop {
+        match cluster.recover_lease(&open).await? {
+            Lease::Over => return Ok(before),
+            // Its writer can sync nothing any more.
+            Lease::Taken if !std::mem::replace(&mut is_noted, true) => {
+                note_synced(cluster, path, number, before).await?
+            }
+            Lease::Taken | Lease::Closing => {}
         }
         if cluster.env.now() >= deadline {
             return Err(StorageError::Io {
@@ -299,12 +330,12 @@ async fn take_lease(cluster: &Cluster, path: &str, number: u32) -> Result<()> {
         }
         cluster.env.sleep(RECOVERY_PAUSE).await;
     }
-    Ok(())
 }
 
-/// States where the last sync of an open piece ended. If its end is known by then, it states that, which is behind.
-async fn note_synced(cluster: &Cluster, path: &str, number: u32) -> Result<()> {
-    let len = cluster.status(&open_key(path, number)).await?.len;
+/// States where the last sync of an open piece ended, which had this many bytes before. If its end is known by then, it states that, which
+/// is behind.
+async fn note_synced(cluster: &Cluster, path: &str, number: u32, before: u64) -> Result<()> {
+    let len = cluster.status(&open_key(path, number)).await?.len.max(before);
     let key = synced_key(path, number, len);
     let mut failed = 0;
     loop {
@@ -335,13 +366,13 @@ async fn synced(cluster: &Cluster, path: &str, number: u32) -> Result<Option<u64
 }
 
 /// Copies an open piece that has an end; the key of the copy.
-async fn copy_piece(cluster: &Cluster, path: &str, number: u32, len: u64) -> Result<String> {
+async fn copy_piece(cluster: &Cluster, path: &str, number: u32, (len, stated): (u64, Option<u64>)) -> Result<String> {
     assert!(len > 0, "a piece without bytes is not copied");
     let (open, copy) = (open_key(path, number), cluster.unfinished());
     let Err(error) = copy_file(cluster, &open, (len, len), &copy).await else {
         return Ok(copy);
     };
-    match synced(cluster, path, number).await? {
+    match stated {
         Some(acknowledged) if acknowledged < len => {
             tracing::warn!(
                 path,

@@ -6,6 +6,7 @@
 //! * Bytes that a writer has not synced are in its process, or in page caches of DataNodes, at random.
 //! * Lease recovery ends a file anywhere between the last sync and the last byte received. Bytes behind the last sync are not durable
 //!   then, though the file has them.
+//! * A file is closed some time after its writer has asked for that, and its lease cannot be taken meanwhile.
 //! * The lease is lost with the request for its recovery, and the pipeline some seconds later.
 //! * A power loss takes any bytes that were not synced, also of closed files, and breaks all pipelines.
 //! * A reader finds the blocks of a deleted file for some seconds more.
@@ -16,7 +17,7 @@ mod names;
 use crate::requests::Requests;
 use async_trait::async_trait;
 use bytes::Bytes;
-use names::{FileId, Names};
+use names::{Closing, FileId, Names};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,9 @@ use stele_hdfs::client::{Client, Fault, FileReader, FileWriter, NewFile, Result,
 const PAGES: [usize; 3] = [2, 7, 1_000];
 /// Longest time until DataNodes have agreed on the end of a file: they hear of it with their next heartbeat.
 const RECOVERY_MAX: Duration = Duration::from_secs(3);
+/// Longest time until DataNodes report the last block of a file that its writer closes, and the pause of the writer meanwhile.
+const REPORT_MAX: Duration = Duration::from_millis(500);
+const CLOSE_PAUSE: Duration = Duration::from_millis(100);
 /// Longest time until DataNodes delete the blocks of a deleted file.
 const DELETION_MAX: Duration = Duration::from_secs(10);
 /// While requests are lost, a NameNode refuses one in this many: it starts, or is not the active one.
@@ -61,6 +65,11 @@ impl Hdfs {
         self.names
             .lock()
             .lose_power(|most| env.random_below(most as u64 + 1) as usize);
+    }
+
+    /// The disks of all DataNodes lose synced bytes at the ends of files that are being written, against their promise. Whether there was one.
+    pub fn lose_synced(&self) -> bool {
+        self.names.lock().lose_synced()
     }
 
     fn env(&self) -> &Env {
@@ -106,6 +115,16 @@ impl Hdfs {
             let now = hdfs.now_millis();
             let mut names = hdfs.names.lock();
             names.end_recovery(file, now, |most| hdfs.env().random_below(most as u64 + 1) as usize);
+        });
+    }
+
+    /// Has DataNodes report the last block of a file.
+    fn report_later(&self, file: FileId) {
+        let (hdfs, pause) = (self.clone(), self.some_time(REPORT_MAX));
+        self.env().spawn("block report", async move {
+            hdfs.env().sleep(pause).await;
+            let now = hdfs.now_millis();
+            hdfs.names.lock().end_close(file, now);
         });
     }
 
@@ -248,11 +267,19 @@ impl FileWriter for Writer {
     async fn close(&mut self) -> Result<()> {
         self.send(self.waiting.len(), true).await?;
         let (file, lease, len) = (self.file, self.lease, self.sent);
-        let close = move |hdfs: &Hdfs, names: &mut Names| {
-            let now = hdfs.now_millis();
-            names.close(file, lease, len, now)
-        };
-        self.hdfs.call(close).await
+        loop {
+            let close = move |hdfs: &Hdfs, names: &mut Names| {
+                let closing = names.close(file, lease, len)?;
+                if closing == Closing::Begins {
+                    hdfs.report_later(file);
+                }
+                Ok(closing)
+            };
+            if self.hdfs.call(close).await? == Closing::Over {
+                return Ok(());
+            }
+            self.hdfs.env().sleep(CLOSE_PAUSE).await;
+        }
     }
 }
 

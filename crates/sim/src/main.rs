@@ -269,15 +269,14 @@ fn main() -> Result<()> {
         } => {
             check_planted(planted.is_some())?;
             let range = seed.map_or(start..start.saturating_add(seeds), |seed| seed..seed + 1);
-            run_fleet(range, "cluster", |seed| {
-                fleet::cluster::run(ClusterPlan {
-                    seed,
-                    planted,
-                    prints: trace,
-                    copies: copies(archive, backups),
-                    on_hdfs: hdfs,
-                })
-            })
+            let plan = |seed| ClusterPlan {
+                seed,
+                planted,
+                prints: trace,
+                copies: copies(archive, backups),
+                on_hdfs: hdfs,
+            };
+            run_fleet(range, "cluster", |seed| fleet::cluster::run(plan(seed)))
         }
         Command::Archive {
             seeds,
@@ -321,14 +320,7 @@ fn main() -> Result<()> {
             milliseconds,
             repeats,
             load,
-        } => {
-            let loads = load.map_or(vec![Load::Reads, Load::Writes], |load| vec![load]);
-            measure_throughput(
-                &loads,
-                &servers,
-                (callers, Duration::from_millis(milliseconds), repeats),
-            )
-        }
+        } => measure_throughput(load, &servers, (callers, Duration::from_millis(milliseconds), repeats)),
         Command::Planted { seeds } => find_planted(seeds),
     }
 }
@@ -349,11 +341,11 @@ fn measure_scale(plan: ScalePlan) -> Result<()> {
 }
 
 fn measure_throughput(
-    loads: &[Load],
+    only: Option<Load>,
     servers: &[usize],
     (callers, time, repeats): (usize, Duration, u64),
 ) -> Result<()> {
-    for load in loads.iter().copied() {
+    for load in only.map_or(vec![Load::Reads, Load::Writes], |load| vec![load]) {
         for seed in 0..repeats {
             for servers in servers.iter().copied() {
                 let plan = ThroughputPlan {

@@ -11,6 +11,7 @@ mod damaged_tablet;
 mod fleet;
 mod freed;
 mod full_disk;
+mod hdfs;
 mod large;
 mod manifest_owners;
 mod metamorphic;

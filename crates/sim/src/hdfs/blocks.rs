@@ -46,6 +46,12 @@ impl Blocks {
         }
     }
 
+    /// Loses a synced byte.
+    pub(super) fn lose_synced(&mut self) {
+        self.synced = self.synced.saturating_sub(1);
+        self.content.truncate(self.synced);
+    }
+
     /// Nothing is received any more.
     pub(super) fn close(&mut self) {
         self.pipeline = None;

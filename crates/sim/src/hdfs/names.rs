@@ -20,6 +20,17 @@ pub(super) enum Recovery {
     Begins(FileId),
 }
 
+/// The answer to a writer that closes its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Closing {
+    /// The file is closed.
+    Over,
+    /// DataNodes have not reported its last block.
+    Runs,
+    /// They have to do so from now on.
+    Begins,
+}
+
 enum Entry {
     Directory,
     File(FileId),
@@ -32,6 +43,7 @@ struct File {
     /// The lease of its writer; absent once it was taken, or the file closed.
     lease: Option<u64>,
     is_closed: bool,
+    is_closing: bool,
     is_recovering: bool,
     modified_millis: u64,
 }
@@ -78,6 +90,7 @@ impl Names {
             len: 0,
             lease: Some(lease),
             is_closed: false,
+            is_closing: false,
             is_recovering: false,
             modified_millis: now,
         };
@@ -226,22 +239,42 @@ impl Names {
         Ok(())
     }
 
-    pub(super) fn close(&mut self, file: FileId, lease: u64, len: usize, now: u64) -> Result<()> {
+    pub(super) fn close(&mut self, file: FileId, lease: u64, len: usize) -> Result<Closing> {
+        if self.files.get(&file).is_some_and(|file| file.is_closed) {
+            return Ok(Closing::Over);
+        }
         let closed = self.leased(file, lease)?;
-        (closed.len, closed.lease, closed.is_closed, closed.modified_millis) = (len, None, true, now);
-        tracing::trace!(?file, len, "closed");
+        closed.len = len;
+        let closing = match std::mem::replace(&mut closed.is_closing, true) {
+            true => Closing::Runs,
+            false => Closing::Begins,
+        };
         self.blocks(file)?.close();
-        Ok(())
+        Ok(closing)
+    }
+
+    /// The DataNodes have reported the last block of a file.
+    pub(super) fn end_close(&mut self, id: FileId, now: u64) {
+        let Some(file) = self.files.get_mut(&id) else { return };
+        assert!(
+            file.is_closing && !file.is_recovering,
+            "its lease cannot be taken meanwhile"
+        );
+        tracing::trace!(?id, len = file.len, "closed");
+        (file.lease, file.is_closed, file.modified_millis) = (None, true, now);
     }
 
     pub(super) fn recover_lease(&mut self, path: &str) -> Result<Recovery> {
         let id = self.file_at(path)?;
         let has_bytes = self.blocks(id)?.len() > 0;
         let file = self.files.get_mut(&id).ok_or(Fault::NotFound)?;
-        file.lease = None;
         if file.is_closed {
             return Ok(Recovery::Over);
         }
+        if file.is_closing {
+            return Err(Fault::AlreadyExists);
+        }
+        file.lease = None;
         if !has_bytes {
             // There is no block on whose end anybody must agree.
             file.is_closed = true;
@@ -261,9 +294,20 @@ impl Names {
         };
         assert!(file.is_recovering && !file.is_closed, "a recovery ends once");
         blocks.recover(choose);
-        assert!(blocks.len() >= file.len, "synced bytes stay");
         tracing::trace!(?id, len = blocks.len(), "recovered");
         (file.len, file.is_closed, file.modified_millis) = (blocks.len(), true, now);
+    }
+
+    /// Loses synced bytes of files that are being written.
+    pub(super) fn lose_synced(&mut self) -> bool {
+        let written = self.files.iter().filter(|(_, file)| !file.is_closed && file.len > 0);
+        let written: Vec<FileId> = written.map(|(id, _)| *id).collect();
+        for id in &written {
+            if let Some(blocks) = self.blocks.get_mut(id) {
+                blocks.lose_synced();
+            }
+        }
+        !written.is_empty()
     }
 
     /// Of each file, a choice of its unsynced bytes is lost. Names are durable with each call.

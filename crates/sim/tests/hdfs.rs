@@ -1,0 +1,79 @@
+//! Owners of a directory in the model of HDFS.
+
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_env::Env;
+use stele_hdfs::HdfsStorage;
+use stele_sim::hdfs::Hdfs;
+use stele_sim::runtime::Sim;
+use stele_storage::{AppendFile, Result, Storage, StorageError};
+
+const SEEDS: u64 = 60;
+const STEPS_MAX: u64 = 1_000_000;
+const LOG: &str = "log/0000/1.log";
+
+async fn own(hdfs: &Hdfs, env: &Env) -> Result<Arc<HdfsStorage>> {
+    HdfsStorage::open_client(Arc::new(hdfs.clone()), "data", env.clone()).await
+}
+
+/// An owner with a log file of three synced bytes.
+async fn with_a_log(hdfs: &Hdfs, env: &Env) -> (Arc<HdfsStorage>, Box<dyn AppendFile>) {
+    let owner = own(hdfs, env).await.expect("it is empty");
+    let mut log = owner.create(LOG).await.expect("create");
+    log.append(&[Bytes::from_static(b"abc")]).await.expect("append");
+    log.sync().await.expect("sync");
+    (owner, log)
+}
+
+/// Runs seeds, of which each has a new HDFS.
+fn simulate<F>(run: impl Fn(Hdfs, Env) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    for seed in 0..SEEDS {
+        let sim = Sim::new(seed, STEPS_MAX);
+        let (hdfs, env) = (Hdfs::new(sim.process().env()), sim.process().env());
+        sim.run(run(hdfs, env)).expect("it ends");
+    }
+}
+
+/// The NameNode refuses to give the lease away then.
+#[test]
+fn a_file_that_its_writer_is_closing_is_taken_over() {
+    simulate(|hdfs, env| async move {
+        let (_former, log) = with_a_log(&hdfs, &env).await;
+        let pause = Duration::from_millis(env.random_below(1_500));
+        let closing = async {
+            env.sleep(pause).await;
+            drop(log);
+        };
+        let (owner, ()) = futures::future::join(own(&hdfs, &env), closing).await;
+        let owner = owner.expect("a new owner");
+        assert_eq!(owner.read_all(LOG).await.expect("read"), "abc");
+    });
+}
+
+#[test]
+fn an_end_that_was_not_synced_may_be_lost() {
+    simulate(|hdfs, env| async move {
+        let (_former, mut log) = with_a_log(&hdfs, &env).await;
+        log.append(&[Bytes::from(vec![b'd'; 5_000])]).await.expect("append");
+        hdfs.lose_power();
+        let owner = own(&hdfs, &env).await.expect("a new owner");
+        assert!(owner.read_all(LOG).await.expect("read").starts_with(b"abc"));
+    });
+}
+
+/// HDFS breaks its promise. The owner must not take the shorter file for all that there was.
+#[test]
+fn a_synced_end_that_is_lost_is_an_error() {
+    simulate(|hdfs, env| async move {
+        let (_former, _log) = with_a_log(&hdfs, &env).await;
+        assert!(hdfs.lose_synced(), "the log is being written");
+        let lost = own(&hdfs, &env).await.err();
+        let names_it =
+            |error: &StorageError| matches!(error, StorageError::Lost { path, .. } if path.contains(".synced-3"));
+        assert!(lost.as_ref().is_some_and(names_it), "{lost:?}");
+    });
+}
