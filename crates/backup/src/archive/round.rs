@@ -13,6 +13,7 @@ use stele_commitlog::format::parse_segment_path;
 use stele_commitlog::{BarrierCause, LogPosition, Mark, Pieces, Record};
 use stele_storage::Storage;
 
+const HEADER_BYTES: u64 = stele_commitlog::format::SEGMENT_HEADER_BYTES as u64;
 /// Bytes of a piece at most, so that memory is bounded: one is in memory at a time.
 const PIECE_BYTES: u64 = 8 << 20;
 
@@ -45,7 +46,9 @@ impl Waiting {
                 Some(end) if end.segment == segment => end.end,
                 _ => 0,
             };
-            if from >= position.end {
+            // A header alone has nothing. After failures several segments of this kind follow one, and the next that counts follows it, too:
+            // as a piece they would seem to be a gap.
+            if from >= position.end || position.end <= HEADER_BYTES {
                 waiting.complete.extend(Some(segment).filter(|_| position.is_closed));
                 continue;
             }
@@ -226,5 +229,29 @@ fn barrier(record: &Record) -> Option<Barrier> {
             },
         }),
         Mark::Time { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stele_commitlog::format::segment_path;
+
+    fn closed(number: u64, end: u64) -> LogPosition {
+        LogPosition {
+            number,
+            path: segment_path(0, number),
+            end,
+            is_closed: true,
+        }
+    }
+
+    #[test]
+    fn segments_without_groups_are_no_pieces() {
+        let positions = [closed(1, 500), closed(2, HEADER_BYTES), closed(3, 0), closed(4, 300)];
+        let waiting = Waiting::of(&positions, &BTreeMap::new());
+        let segments: Vec<u64> = waiting.pieces.iter().map(|(piece, _)| piece.segment).collect();
+        assert_eq!(segments, [1, 4]);
+        assert_eq!((waiting.complete, waiting.bytes), (vec![2, 3], 800));
     }
 }
