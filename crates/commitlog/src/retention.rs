@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use stele_types::{SeqNo, TabletId};
 
-/// Segments of failed beginnings that are kept. While storage fails, there is one for each group.
+/// Segments of failed beginnings that are kept behind one segment. While storage fails, there is one for each group.
 const UNBEGUN_MAX: usize = 8;
 
 /// How durable a closed segment is.
@@ -52,6 +52,8 @@ pub struct SegmentInfo {
     pub tablets: HashMap<TabletId, SeqNo>,
     /// How durable it is.
     pub state: SegmentState,
+    /// Nobody knows whether its header is durable, and nothing else was written to it.
+    pub is_unbegun: bool,
 }
 
 impl SegmentInfo {
@@ -117,9 +119,9 @@ impl Retention {
 
     /// Adds a segment whose header may be durable or not, if it must stay. Otherwise it may be deleted.
     pub(crate) fn add_unbegun(&mut self, number: u64, info: SegmentInfo) -> bool {
-        assert!(info.tablets.is_empty() && info.end == 0, "nothing counts in it");
-        let is_unbegun = |info: &&SegmentInfo| info.end == 0 && info.state == SegmentState::GivenUp;
-        let stays = self.may_be_taken && self.closed.values().filter(is_unbegun).count() < UNBEGUN_MAX;
+        assert!(info.is_unbegun && info.tablets.is_empty(), "nothing counts in it");
+        let tells_the_same = |known: &&SegmentInfo| known.is_unbegun && known.follows == info.follows;
+        let stays = self.may_be_taken && self.closed.values().filter(tells_the_same).count() < UNBEGUN_MAX;
         if stays {
             self.add(number, info);
         }

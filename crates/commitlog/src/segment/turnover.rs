@@ -167,6 +167,7 @@ impl Segments {
             len: SEGMENT_HEADER_BYTES as u64,
             follows: self.previous.number,
             state: SegmentState::GivenUp,
+            is_unbegun: true,
             ..SegmentInfo::default()
         };
         drop(file);
