@@ -249,6 +249,7 @@ async fn seal_own(shared: &Shared, path: &str) -> Result<()> {
 }
 
 async fn try_seal_own(shared: &Shared, path: &str) -> Result<()> {
+    assert!(shared.epoch > 0, "only an owner writes growing files");
     // A new owner seals it, and may delete it then.
     shared.verify(path).await?;
     for number in Pieces::list(&shared.cluster, path).await?.open.into_keys() {
@@ -295,6 +296,8 @@ async fn check_not_lost(cluster: &Cluster, path: &str, number: u32, (len, stated
         // The piece was sealed, and a replaced owner began it again.
         Ok(_) => Ok(()),
         Err(StorageError::NotFound { .. }) => {
+            // Fails if the file was deleted meanwhile.
+            cluster.status(&open_key(path, number)).await?;
             tracing::error!(path, number, synced, len, "HDFS has lost the synced end of a log file");
             Err(StorageError::Lost {
                 path: synced_key(path, number, synced),
@@ -691,7 +694,7 @@ impl Drop for GrowingAppend {
     }
 }
 
-/// Finishes every growing file that this process writes, as far as possible. The next owner seals the others.
+/// Finishes every growing file that this process writes, or seals it where that fails. The next owner seals those that are left.
 pub(crate) async fn finish_all(writers: &Writers) {
     if writers.shared.fence.by().is_some() {
         return;
@@ -703,7 +706,9 @@ pub(crate) async fn finish_all(writers: &Writers) {
     };
     futures::stream::iter(writing)
         .for_each_concurrent(SEALS_CONCURRENT, |writer| async move {
-            if let Err(error) = writer.cut().await {
+            if writer.cut().await.is_err()
+                && let Err(error) = try_seal_own(&writer.shared, &writer.path).await
+            {
                 tracing::debug!(path = writer.path, %error, "a file was left open");
             }
         })

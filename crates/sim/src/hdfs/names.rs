@@ -43,6 +43,8 @@ struct File {
     /// The lease of its writer; absent once it was taken, or the file closed.
     lease: Option<u64>,
     is_closed: bool,
+    /// The lease of the writer that closed it.
+    closed_by: Option<u64>,
     is_closing: bool,
     is_recovering: bool,
     modified_millis: u64,
@@ -90,6 +92,7 @@ impl Names {
             len: 0,
             lease: Some(lease),
             is_closed: false,
+            closed_by: None,
             is_closing: false,
             is_recovering: false,
             modified_millis: now,
@@ -240,7 +243,7 @@ impl Names {
     }
 
     pub(super) fn close(&mut self, file: FileId, lease: u64, len: usize) -> Result<Closing> {
-        if self.files.get(&file).is_some_and(|file| file.is_closed) {
+        if self.files.get(&file).is_some_and(|file| file.closed_by == Some(lease)) {
             return Ok(Closing::Over);
         }
         let closed = self.leased(file, lease)?;
@@ -261,7 +264,8 @@ impl Names {
             "its lease cannot be taken meanwhile"
         );
         tracing::trace!(?id, len = file.len, "closed");
-        (file.lease, file.is_closed, file.modified_millis) = (None, true, now);
+        (file.closed_by, file.lease) = (file.lease, None);
+        (file.is_closed, file.modified_millis) = (true, now);
     }
 
     pub(super) fn recover_lease(&mut self, path: &str) -> Result<Recovery> {
