@@ -59,6 +59,15 @@ pub fn all() -> Result<bool> {
     built(&mut report, |tests| tests, Vec::new());
     stores_and_decoders(&mut report);
     report.step("simulation", || one(simulator(&["run", "--seeds", SIM_SMOKE_SEEDS])));
+    report.step("simulation on HDFS", || {
+        one(simulator(&["run", "--hdfs", "--seeds", SIM_SMOKE_SEEDS]))
+    });
+    report.step("simulation of clusters", || {
+        one(simulator(&["cluster", "--seeds", SIM_SMOKE_SEEDS]))
+    });
+    report.step("simulation of clusters on HDFS", || {
+        one(simulator(&["cluster", "--hdfs", "--seeds", SIM_SMOKE_SEEDS]))
+    });
     report.step("planted bugs", || one(simulator(&["planted"])));
     let built = report.step("release build", || {
         // The steps below measure memory and time of real processes, so no compiler may run concurrently.
