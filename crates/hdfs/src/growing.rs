@@ -744,8 +744,16 @@ pub(crate) async fn open(writers: &Writers, path: &str) -> Result<GrowingRead> {
     let shared = &writers.shared;
     let writer = writers.by_path.lock().get(path).and_then(Weak::upgrade);
     let end = match writer {
-        Some(writer) => Some(writer.cut().await?),
         None => None,
+        Some(writer) => match writer.cut().await {
+            Ok(end) => Some(end),
+            // Nothing is written to it any more, and its appender may not notice for long: the archive reads an idle log, too.
+            Err(error) => {
+                tracing::debug!(path, %error, "a file is sealed for its reader");
+                try_seal_own(shared, path).await?;
+                None
+            }
+        },
     };
     let pieces = Pieces::list(&shared.cluster, path).await?;
     if !pieces.is_file() {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use stele_env::Env;
 use stele_hdfs::HdfsStorage;
 use stele_sim::hdfs::Hdfs;
+use stele_sim::requests::Network;
 use stele_sim::runtime::Sim;
 use stele_storage::{AppendFile, Result, Storage, StorageError};
 
@@ -51,6 +52,24 @@ fn a_file_that_its_writer_is_closing_is_taken_over() {
         let (owner, ()) = futures::future::join(own(&hdfs, &env), closing).await;
         let owner = owner.expect("a new owner");
         assert_eq!(owner.read_all(LOG).await.expect("read"), "abc");
+    });
+}
+
+/// Its appender does nothing meanwhile, as that of an idle log.
+#[test]
+fn a_file_that_could_not_be_cut_is_read_later() {
+    simulate(|hdfs, env| async move {
+        let (owner, mut log) = with_a_log(&hdfs, &env).await;
+        hdfs.requests().set_network(Network {
+            lost: 1_000,
+            ..Network::default()
+        });
+        owner.read_all(LOG).await.expect_err("nothing is reached");
+        hdfs.requests().set_network(Network::default());
+        assert_eq!(owner.read_all(LOG).await.expect("read"), "abc");
+        log.append(&[Bytes::from_static(b"d")])
+            .await
+            .expect_err("the file is sealed");
     });
 }
 
