@@ -93,8 +93,12 @@ pub(crate) fn parse_piece(key: &str) -> Option<(&str, u32, bool)> {
 
 /// The name that states the length of an open piece at its last sync.
 fn synced_key(path: &str, number: u32, len: u64) -> String {
+    format!("{}{len:x}", synced_prefix(path, number))
+}
+
+fn synced_prefix(path: &str, number: u32) -> String {
     debug_assert!(number > 0, "piece 0 has no content");
-    format!("{path}/@{number:08x}{SYNCED}{len:x}")
+    format!("{path}/@{number:08x}{SYNCED}")
 }
 
 /// The pieces of one file in a listing.
@@ -361,10 +365,9 @@ async fn note_synced(cluster: &Cluster, path: &str, number: u32, before: u64) ->
 
 /// The first statement on where the last sync of an open piece ended.
 async fn synced(cluster: &Cluster, path: &str, number: u32) -> Result<Option<u64>> {
-    let prefix = synced_key(path, number, 0);
-    let prefix = prefix.trim_end_matches('0');
+    let prefix = synced_prefix(path, number);
     let entries = cluster.entries(path).await?;
-    let stated = entries.iter().filter_map(|(key, _)| key.strip_prefix(prefix));
+    let stated = entries.iter().filter_map(|(key, _)| key.strip_prefix(&prefix));
     Ok(stated.filter_map(|len| u64::from_str_radix(len, 16).ok()).min())
 }
 

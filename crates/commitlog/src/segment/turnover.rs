@@ -174,9 +174,8 @@ impl Segments {
         let stays = self.shared.retention.lock().add_unbegun(number, info);
         if stays {
             self.shared.metrics.retained_bytes.add(SEGMENT_HEADER_BYTES as i64);
-        }
-        // Another process that has taken the log over may have read the header.
-        if !stays && self.shared.storage.confirm_owner().await.is_ok() {
+        } else if self.shared.storage.confirm_owner().await.is_ok() {
+            // Otherwise another process has taken the log over, and may have read the header.
             let _ = self.shared.storage.delete(&path).await;
         }
     }

@@ -57,19 +57,10 @@ impl Blocks {
         self.pipeline = None;
     }
 
-    /// Ends behind the last sync, by the choice of a number up to another one.
-    pub(super) fn recover(&mut self, choose: impl Fn(usize) -> usize) {
+    /// Loses the pipeline, and ends anywhere behind the last sync, by the choice of a number up to another one: by a recovery of the
+    /// lease, or by a power loss.
+    pub(super) fn cut(&mut self, choose: impl Fn(usize) -> usize) {
         self.close();
-        self.cut(choose);
-    }
-
-    /// Loses unsynced bytes, likewise, and the pipeline.
-    pub(super) fn lose_power(&mut self, choose: impl Fn(usize) -> usize) {
-        self.close();
-        self.cut(choose);
-    }
-
-    fn cut(&mut self, choose: impl Fn(usize) -> usize) {
         assert!(self.synced <= self.content.len(), "synced bytes were received");
         let kept = self.synced + choose(self.content.len() - self.synced);
         self.content.truncate(kept);

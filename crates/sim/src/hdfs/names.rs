@@ -297,7 +297,7 @@ impl Names {
             return;
         };
         assert!(file.is_recovering && !file.is_closed, "a recovery ends once");
-        blocks.recover(choose);
+        blocks.cut(choose);
         tracing::trace!(?id, len = blocks.len(), "recovered");
         (file.len, file.is_closed, file.modified_millis) = (blocks.len(), true, now);
     }
@@ -317,7 +317,7 @@ impl Names {
     /// Of each file, a choice of its unsynced bytes is lost. Names are durable with each call.
     pub(super) fn lose_power(&mut self, choose: impl Fn(usize) -> usize) {
         for blocks in self.blocks.values_mut() {
-            blocks.lose_power(&choose);
+            blocks.cut(&choose);
         }
     }
 }
