@@ -155,7 +155,7 @@ struct Marks {
     ranges: BTreeMap<TabletId, RowRange>,
 }
 
-/// The statement of a manifest on a file that it names.
+/// The statement of a manifest on a file that it names: of a tablet of the catalog, if one of them names the file.
 struct Need {
     tablet: TabletId,
     /// Bytes of the file.
@@ -193,7 +193,7 @@ impl Sweep {
         let listed: Listed = listed.collect();
         let parts = storage.list(snapshot::DIRECTORY).await?;
         let knowledge = leader.knowledge().await?;
-        let Some((marks, named)) = self.mark(storage, leader).await? else {
+        let Some((marks, named)) = self.mark(storage, &knowledge, leader).await? else {
             return Ok(Round::TabletsChanged);
         };
         if let Some(unclaimed) = unclaimed(&knowledge, &marks) {
@@ -237,6 +237,7 @@ impl Sweep {
     async fn mark(
         &mut self,
         storage: &Arc<dyn Storage>,
+        knowledge: &Knowledge,
         leader: &dyn Leader,
     ) -> Result<Option<(Marks, BTreeMap<SnapshotId, u32>)>> {
         let mut listed = tablets(&**storage).await?;
@@ -245,7 +246,7 @@ impl Sweep {
             ..Marks::default()
         };
         for _ in 0..PASSES_MAX {
-            let are_all_read = marks.read(storage, &listed).await?;
+            let are_all_read = marks.read(storage, &listed, knowledge).await?;
             let named = leader.snapshots().await?;
             self.snapshots.follow(&**storage, &named).await?;
             listed = tablets(&**storage).await?;
@@ -343,7 +344,12 @@ async fn tablets(storage: &dyn Storage) -> Result<BTreeSet<TabletId>> {
 
 impl Marks {
     /// Reads the newest manifest of each listed tablet that was not read yet. Whether none of them had gone.
-    async fn read(&mut self, storage: &Arc<dyn Storage>, listed: &BTreeSet<TabletId>) -> Result<bool> {
+    async fn read(
+        &mut self,
+        storage: &Arc<dyn Storage>,
+        listed: &BTreeSet<TabletId>,
+        knowledge: &Knowledge,
+    ) -> Result<bool> {
         let unread = listed.iter().filter(|tablet| !self.epochs.contains_key(tablet));
         let reading = unread.copied().map(|tablet| async move {
             let read = newest(storage, tablet).await?;
@@ -359,9 +365,12 @@ impl Marks {
                 continue;
             };
             self.gone.remove(&tablet);
-            let files = manifest.stored_with_lens();
-            self.needed
-                .extend(files.map(|(file, len)| (file, Need { tablet, len })));
+            let is_named = knowledge.tablets.contains_key(&tablet);
+            for (file, len) in manifest.stored_with_lens() {
+                if is_named || !self.needed.contains_key(&file) {
+                    self.needed.insert(file, Need { tablet, len });
+                }
+            }
             self.epochs.insert(tablet, Epoch(manifest.epoch));
             self.ranges.insert(tablet, manifest.range());
         }

@@ -92,9 +92,11 @@ pub(super) async fn compare(
             checked.note(Finding::OtherRows(*tablet));
         }
     }
+    // A server that was replaced may put a manifest of a tablet that is no more, whose files were swept.
+    let named = |(_, need): &(&StoredFile, &Need)| knowledge.tablets.contains_key(&need.tablet);
     // A file of which the listing is no proof may be newer, or was still being written then.
     let mut doubtful: BTreeMap<StoredFile, Option<&Need>> = BTreeMap::new();
-    for (file, need) in &marks.needed {
+    for (file, need) in marks.needed.iter().filter(named) {
         (checked.files, checked.bytes) = (checked.files + 1, checked.bytes + need.len);
         if listed.get(file) != Some(&need.len) {
             doubtful.insert(*file, Some(need));
@@ -140,12 +142,13 @@ pub(super) async fn compare(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sweep::NamedTablet;
     use bytes::Bytes;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
     use stele_storage::FileInfo;
     use stele_storage::memory::MemoryStorage;
-    use stele_types::FileId;
+    use stele_types::{Epoch, FileId, RowRange};
 
     /// Counts its listings.
     struct Counting(Arc<MemoryStorage>, AtomicU64);
@@ -171,12 +174,17 @@ mod tests {
             .put_if_absent(&file.path(), Bytes::from_static(b"abc"))
             .await
             .unwrap();
-        let knowledge = Knowledge::default();
+        let tablet = TabletId(7);
+        let named = NamedTablet {
+            epoch: Epoch(1),
+            range: RowRange::all(),
+        };
+        let knowledge = Knowledge {
+            tablets: BTreeMap::from([(tablet, named)]),
+            ..Knowledge::default()
+        };
         for (stated, findings) in [(3, 0), (4, 1)] {
-            let need = Need {
-                tablet: TabletId(7),
-                len: stated,
-            };
+            let need = Need { tablet, len: stated };
             let marks = Marks {
                 needed: BTreeMap::from([(file, need)]),
                 ..Marks::default()

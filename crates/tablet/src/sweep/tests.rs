@@ -549,3 +549,40 @@ async fn a_round_finds_files_that_are_lost() {
     let void = sweep.round(&storage, OLD, &unclaimed).await.unwrap();
     assert_eq!((void, sweep.checked()), (Round::Unclaimed(TabletId(1)), None));
 }
+
+/// A server that stood still puts the manifest of a tablet that was replaced meanwhile, after its files were swept.
+#[tokio::test]
+async fn a_lost_file_is_a_finding_only_if_a_tablet_of_the_catalog_names_it() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let server = Server::new(&storage, 1);
+    let parent = server.create(1, 1).await;
+    write_and_flush(&parent, &["a", "z"]).await;
+    let stopped = parent.stop_compactions().await;
+    let (left, right) = parent
+        .divide(&Bytes::from_static(b"m"), TabletId(2), TabletId(3))
+        .await
+        .unwrap();
+    let ranges = [left.range(), right.range()];
+    let _halves = (server.create_over(left).await, server.create_over(right).await);
+    drop(stopped);
+    let lost = files(&storage).await.remove(0);
+    storage.delete(&lost).await.unwrap();
+    for catalog in [vec![], vec![2], vec![3], vec![2, 3]] {
+        let mut known = knowledge(&[&server], &[]);
+        for tablet in &catalog {
+            let range = ranges[*tablet as usize - 2].clone();
+            known.tablets.insert(TabletId(*tablet), named(1, range));
+        }
+        let mut sweep = Sweep::new(GRACE);
+        sweep.round(&storage, OLD, &Known(known, Vec::new())).await.unwrap();
+        let checked = sweep.checked().unwrap();
+        let found: Vec<String> = checked.findings.iter().map(Finding::to_string).collect();
+        assert_eq!(found.len(), catalog.len().min(1), "{catalog:?}: {found:?}");
+        let is_named = |found: &String| {
+            catalog
+                .iter()
+                .any(|tablet| *found == format!("tablet {}: {lost} is missing", TabletId(*tablet)))
+        };
+        assert!(found.iter().all(is_named), "{catalog:?}: {found:?}");
+    }
+}
