@@ -1,18 +1,18 @@
 //! Entry points for fuzzers: the decoding of listings, without a cluster.
 
-use crate::growing::{self, Pieces};
+use crate::growing::pieces::{self, Pieces};
 
 /// The file and number of a piece's key, and whether the piece is open.
 pub fn piece(key: &str) -> Option<(&str, u32, bool)> {
-    growing::parse_piece(key)
+    pieces::parse_piece(key)
 }
 
 /// The key of a piece.
 pub fn piece_key(path: &str, number: u32, open: bool) -> String {
     if open {
-        growing::open_key(path, number)
+        pieces::open_key(path, number)
     } else {
-        growing::piece_key(path, number)
+        pieces::piece_key(path, number)
     }
 }
 

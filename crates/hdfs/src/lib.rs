@@ -39,7 +39,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use client::Client;
 use cluster::Cluster;
-use growing::Writers;
+use growing::pieces::Pieces;
+use growing::{Writers, pieces, reader, sealing};
 use shared::Shared;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,7 +76,7 @@ impl HdfsStorage {
         // Before the claim, because an unusable folder must not end the present owner.
         let cache = ChunkCache::open(cache, env.clone()).await?;
         let epoch = owner::claim(&cluster, &env).await?;
-        growing::seal_all(&cluster, epoch).await?;
+        sealing::seal_all(&cluster, epoch).await?;
         cluster.remove_unfinished().await?;
         cluster.remove_empty_directories().await?;
         Ok(Self::with(cluster, env, cache, (Access::Owner, epoch)))
@@ -118,7 +119,7 @@ impl HdfsStorage {
     }
 
     async fn look_over(cluster: Cluster, env: Env) -> Result<Arc<HdfsStorage>> {
-        growing::check_finished(&cluster).await?;
+        pieces::check_finished(&cluster).await?;
         let cache = ChunkCache::open(None, env.clone()).await?;
         Ok(Self::with(cluster, env, cache, (Access::Reader, 0)))
     }
@@ -213,7 +214,7 @@ impl Storage for HdfsStorage {
         check_path(path)?;
         self.shared.fence.check(path)?;
         if grows(path) {
-            Ok(Arc::new(growing::open(&self.writers, path).await?))
+            Ok(Arc::new(reader::open(&self.writers, path).await?))
         } else {
             Ok(Arc::new(whole::open(&self.shared, path).await?))
         }
@@ -232,9 +233,9 @@ impl Storage for HdfsStorage {
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
         self.shared.fence.check(prefix)?;
         let mut files = BTreeMap::new();
-        let mut growing: BTreeMap<String, growing::Pieces> = BTreeMap::new();
+        let mut growing: BTreeMap<String, Pieces> = BTreeMap::new();
         for (key, len) in self.shared.cluster.files(prefix).await? {
-            match growing::parse_piece(&key) {
+            match pieces::parse_piece(&key) {
                 Some((path, number, open)) => growing.entry(path.to_owned()).or_default().add(number, open, len),
                 None if check_path(&key).is_ok() => {
                     files.insert(key, len);
