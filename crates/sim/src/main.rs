@@ -276,7 +276,8 @@ fn main() -> Result<()> {
                 copies: copies(archive, backups),
                 on_hdfs: hdfs,
             };
-            run_fleet(range, "cluster", |seed| fleet::cluster::run(plan(seed)))
+            let command = with_flags("cluster", &[("backups", backups), ("archive", archive), ("hdfs", hdfs)]);
+            run_fleet(range, &command, |seed| fleet::cluster::run(plan(seed)))
         }
         Command::Archive {
             seeds,
@@ -381,7 +382,7 @@ fn run_all(seeds: std::ops::Range<u64>, (prints, planted): (bool, Option<Planted
         let verdict = run(Plan { seed, planted, prints });
         totals.add(&verdict);
         if !verdict.violations.is_empty() {
-            report(seed, &verdict);
+            report(seed, hdfs, &verdict);
             failed.push(seed);
         }
     }
@@ -508,10 +509,17 @@ fn check_planted(wanted: bool) -> Result<()> {
     Ok(())
 }
 
-fn report(seed: u64, verdict: &Verdict) {
+/// A command with those of its flags that are set.
+fn with_flags(command: &str, flags: &[(&str, bool)]) -> String {
+    let set = flags.iter().filter(|(_, is_set)| *is_set);
+    set.fold(command.to_owned(), |line, (flag, _)| format!("{line} --{flag}"))
+}
+
+fn report(seed: u64, hdfs: bool, verdict: &Verdict) {
     println!("seed {seed} failed after {} steps:", verdict.steps);
     for violation in verdict.violations.iter().take(3) {
         println!("  {violation}");
     }
-    println!("  again: stele-sim run --seed {seed} --trace");
+    let command = with_flags("run", &[("hdfs", hdfs)]);
+    println!("  again: stele-sim {command} --seed {seed} --trace");
 }
