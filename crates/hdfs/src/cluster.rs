@@ -107,7 +107,8 @@ impl Cluster {
         Self::new(client, root, None, env, HdfsMetrics::default())
     }
 
-    fn absolute(&self, key: &str) -> String {
+    /// The path of a key in HDFS.
+    pub(crate) fn absolute(&self, key: &str) -> String {
         debug_assert!(!key.starts_with('/'), "keys are relative to the root");
         if key.is_empty() {
             self.root.clone()

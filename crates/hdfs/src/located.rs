@@ -12,6 +12,9 @@ use std::sync::Arc;
 use stele_storage::remote::cache::Source;
 use stele_storage::{Result, StorageError};
 
+/// Attempts at reading a byte that may be lost.
+const PROBES: u32 = 3;
+
 /// Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Located {
@@ -62,6 +65,22 @@ impl Located {
                 let reader = finished(&self.cluster, &self.key, self.len).await?;
                 *self.reader.lock() = reader;
             }
+        }
+    }
+}
+
+/// Whether a byte within a finished file can be read, by a few attempts of which each asks for the places of its blocks.
+pub(crate) async fn is_readable(cluster: &Cluster, key: &str, len: u64, offset: u64) -> Result<bool> {
+    assert!(offset < len, "the byte is in the file");
+    let mut failed = 0;
+    loop {
+        let reader = finished(cluster, key, len).await?;
+        match cluster.read(&*reader, offset, 1).await {
+            Ok(bytes) if bytes.len() == 1 => return Ok(true),
+            _ => failed += 1,
+        }
+        if failed == PROBES || !cluster.pause(failed).await {
+            return Ok(false);
         }
     }
 }

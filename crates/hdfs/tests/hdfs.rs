@@ -448,3 +448,53 @@ async fn a_data_node_may_die() {
         );
     }
 }
+
+/// One of three processes, see `cargo xtask hdfs --ends`: it writes two logs; is refused, because the end of one was lost; reads both.
+#[tokio::test]
+#[allow(clippy::disallowed_methods, reason = "hands a name to the task that has started it")]
+async fn lost_ends_are_given_up() {
+    let step = std::env::var("STELE_TEST_HDFS_ENDS").unwrap_or_default();
+    let Some(name_node) = name_node().filter(|_| !step.is_empty()) else {
+        return;
+    };
+    let env = TokioRuntime::current();
+    let root = address(&name_node, "test/ends");
+    let own = || HdfsStorage::open(&root, env.clone(), None, HdfsMetrics::default());
+    let note = std::env::var("STELE_TEST_HDFS_NOTE").expect("a file for the name");
+    match &*step {
+        "write" => {
+            let owner = own().await.expect("open");
+            for number in [1, 2] {
+                let mut log = owner.create(&format!("log/0000/{number}.log")).await.expect("create");
+                write(&mut log, &"a".repeat(1_000)).await.expect("append");
+                log.append(&[Bytes::from(vec![b'b'; 3_000_000])]).await.expect("append");
+                // The writer dies with the process, and finishes nothing.
+                std::mem::forget(log);
+            }
+            env.sleep(Duration::from_secs(2)).await;
+        }
+        "refuse" => {
+            let deadline = env.now() + Duration::from_secs(120);
+            let named = loop {
+                let error = own().await.err().expect("an end is lost").to_string();
+                println!("{error}");
+                match error.split(' ').find(|word| word.contains(".synced-")) {
+                    Some(named) => break named.to_owned(),
+                    // The DataNode has not reported its blocks.
+                    None => assert!(env.now() < deadline, "{error}"),
+                }
+                env.sleep(Duration::from_secs(2)).await;
+            };
+            std::fs::write(note, named).expect("write");
+        }
+        _ => {
+            let owner = own().await.expect("the end was given up");
+            let one = owner.read_all("log/0000/1.log").await.expect("read");
+            let two = owner.read_all("log/0000/2.log").await.expect("read");
+            println!("{} and {} bytes", one.len(), two.len());
+            assert!((1_999_000..=2_000_001).contains(&one.len()), "{}", one.len());
+            assert!(one.starts_with("a".repeat(1_000).as_bytes()) && one.ends_with(b"b"));
+            assert_eq!(two, "a".repeat(1_000));
+        }
+    }
+}

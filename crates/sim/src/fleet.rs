@@ -22,6 +22,7 @@ pub mod leaders;
 mod member;
 mod node;
 mod nodes;
+mod operator;
 pub mod rules;
 pub mod scale;
 mod service;
@@ -135,6 +136,8 @@ pub struct FleetVerdict {
     pub undeleted: u64,
     /// Tablets of the table at the end, of a cluster that leads itself.
     pub tablets: usize,
+    /// Log files whose ends an operator gave up.
+    pub given_up: u64,
 }
 
 /// Where a tablet is.

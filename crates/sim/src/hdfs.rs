@@ -72,6 +72,16 @@ impl Hdfs {
         self.names.lock().lose_synced()
     }
 
+    /// The paths of all files.
+    pub fn paths(&self) -> Vec<String> {
+        self.names.lock().paths()
+    }
+
+    /// The closed files that cannot be read to their ends, each with the number of its bytes that can be read.
+    pub fn unreadable(&self) -> Vec<(String, usize)> {
+        self.names.lock().unreadable()
+    }
+
     fn env(&self) -> &Env {
         self.requests.env()
     }

@@ -179,6 +179,9 @@ enum Command {
     },
 }
 
+/// A server that loses the power of its storage in the moment of a takeover needs an operator: in one seed of this many at most.
+const HELPED_ONE_IN: u64 = 200;
+
 /// Log lines have the time of the simulated machine.
 struct VirtualTime;
 
@@ -405,9 +408,17 @@ fn run_all(seeds: std::ops::Range<u64>, (prints, planted): (bool, Option<Planted
 }
 
 fn run_fleet(seeds: std::ops::Range<u64>, command: &str, run: impl Fn(u64) -> FleetVerdict) -> Result<()> {
-    let mut failed = Vec::new();
+    let (mut failed, mut helped) = (Vec::new(), 0);
+    let helped_max = (seeds.end - seeds.start).div_ceil(HELPED_ONE_IN);
     for seed in seeds {
         let verdict = run(seed);
+        if verdict.given_up > 0 {
+            helped += 1;
+            println!(
+                "seed {seed}: an operator gave up the ends of {} log files",
+                verdict.given_up
+            );
+        }
         println!(
             "seed {seed}: {} writes acknowledged, {} moves, {} failures, {} files swept, {} tables of snapshots",
             verdict.acknowledged, verdict.moves, verdict.failovers, verdict.swept, verdict.copies
@@ -419,6 +430,9 @@ fn run_fleet(seeds: std::ops::Range<u64>, command: &str, run: impl Fn(u64) -> Fl
     }
     if !failed.is_empty() {
         bail!("{} seeds failed: {failed:?}", failed.len());
+    }
+    if helped > helped_max {
+        bail!("{helped} seeds needed an operator, and at most {helped_max} may");
     }
     Ok(())
 }

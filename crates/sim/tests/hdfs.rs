@@ -2,9 +2,11 @@
 
 use bytes::Bytes;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stele_env::Env;
 use stele_hdfs::HdfsStorage;
+use stele_hdfs::client::{Client, NewFile};
 use stele_sim::hdfs::Hdfs;
 use stele_sim::requests::Network;
 use stele_sim::runtime::Sim;
@@ -82,6 +84,52 @@ fn an_end_that_was_not_synced_may_be_lost() {
         let owner = own(&hdfs, &env).await.expect("a new owner");
         assert!(owner.read_all(LOG).await.expect("read").starts_with(b"abc"));
     });
+}
+
+/// Its lease was taken, but the length of its last sync not noted: the NameNode's answers were lost.
+#[test]
+fn an_end_of_unknown_worth_is_given_up_by_an_operator_only() {
+    let given_up = Arc::new(AtomicU64::new(0));
+    let counted = given_up.clone();
+    simulate(move |hdfs, env| {
+        let given_up = counted.clone();
+        async move {
+            let (_former, mut log) = with_a_log(&hdfs, &env).await;
+            log.append(&[Bytes::from(vec![b'd'; 5_000])]).await.expect("append");
+            let piece = format!("/data/{LOG}/@00000001.open");
+            while !hdfs.recover_lease(&piece).await.expect("recover") {
+                env.sleep(Duration::from_secs(1)).await;
+            }
+            let len = hdfs.status(&piece).await.expect("status").len;
+            hdfs.lose_power();
+            let owner = match own(&hdfs, &env).await {
+                Ok(owner) => owner,
+                Err(error) => {
+                    let error = error.to_string();
+                    let name = error.split(' ').find(|word| word.contains(".synced-")).expect("a name");
+                    assert!(name.starts_with(&format!("/data/{LOG}/@00000001.synced-")), "{error}");
+                    let file = NewFile {
+                        replication: None,
+                        permission: 0o600,
+                        makes_directories: false,
+                    };
+                    let mut noted = hdfs.create(name, file).await.expect("create");
+                    noted.close().await.expect("close");
+                    given_up.fetch_add(1, Ordering::Relaxed);
+                    own(&hdfs, &env).await.expect("its end was given up")
+                }
+            };
+            let read = owner.read_all(LOG).await.expect("read");
+            let rest = read.strip_prefix(b"abc").expect("synced bytes");
+            assert!(
+                read.len() as u64 <= len && rest.iter().all(|byte| *byte == b'd'),
+                "{}",
+                read.len()
+            );
+        }
+    });
+    let given_up = given_up.load(Ordering::Relaxed);
+    assert!((SEEDS / 4..SEEDS).contains(&given_up), "{given_up}");
 }
 
 /// HDFS breaks its promise. The owner must not take the shorter file for all that there was.

@@ -5,8 +5,11 @@
 //!
 //! * [`conformance`]: the storage suite and the fencing tests, and whether the DataNode was made to call `fsync`.
 //! * [`lose`]: a DataNode dies while a log is written.
+//! * [`ends`]: a DataNode loses the ends of log files.
 //! * [`survive`]: acknowledged rows outlive SIGKILL and an empty local disk.
 //! * [`zombie`]: a second server takes over while the first is written to.
+
+pub mod ends;
 
 use crate::hosts::Host;
 use crate::remote::{self, Remote};

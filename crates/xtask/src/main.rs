@@ -148,6 +148,9 @@ enum Task {
         /// Instead: kills one of two DataNodes while a log is written.
         #[arg(long, conflicts_with_all = ["survive", "zombie"])]
         lose: bool,
+        /// Instead: has the DataNode lose the ends of log files, whose leases were taken, and an operator give them up.
+        #[arg(long, conflicts_with_all = ["survive", "zombie", "lose"])]
+        ends: bool,
     },
     /// Runs the coordinator's suite and its failure tests on a real etcd of three members.
     Etcd,
@@ -264,6 +267,7 @@ fn run(task: Task) -> Result<bool> {
             zombie: Some(rounds), ..
         } => hdfs::zombie(rounds),
         Task::Hdfs { lose: true, .. } => hdfs::lose(),
+        Task::Hdfs { ends: true, .. } => hdfs::ends::run(),
         Task::Hdfs { .. } => hdfs::conformance().map(|tally| tally.failed == 0 && tally.passed > 0),
         Task::Etcd => etcd::conformance().map(|tally| tally.failed == 0 && tally.passed > 0),
         Task::Kms => kms::check().map(|tally| tally.failed == 0),

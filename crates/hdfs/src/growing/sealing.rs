@@ -7,7 +7,8 @@
 //!
 //! A power loss of the DataNodes before the copy is closed may take those bytes, and the file cannot be read to its end then. So the new
 //! owner notes where the last sync ended, in the name of an empty file, as soon as it has the lease ([`note_synced`]). If the rest cannot be
-//! read, the copy ends there: it has all acknowledged bytes, and nobody has read others.
+//! read, the copy ends there: it has all acknowledged bytes, and nobody has read others. Without a note the piece is not sealed, and the
+//! error tells an operator which note gives its end up.
 //!
 //! A writer whose operation failed cannot finish its piece. Its own process seals the file then, because it reads the
 //! file later: the archive needs all acknowledged bytes of the log.
@@ -15,7 +16,7 @@
 use super::pieces::{DIRECTORIES, Pieces, open_key, parse_piece, piece_key, synced_key, synced_prefix};
 use crate::cluster::{Cluster, Lease};
 use crate::fault::Fault;
-use crate::located::Located;
+use crate::located::{self, Located};
 use crate::shared::Shared;
 use futures::{StreamExt, TryStreamExt};
 use std::time::Duration;
@@ -213,25 +214,70 @@ async fn synced(cluster: &Cluster, path: &str, number: u32) -> Result<Option<u64
 async fn copy_piece(cluster: &Cluster, path: &str, number: u32, (len, stated): (u64, Option<u64>)) -> Result<String> {
     assert!(len > 0, "a piece without bytes is not copied");
     let (open, copy) = (open_key(path, number), cluster.unfinished());
-    let Err(error) = copy_file(cluster, &open, (len, len), &copy).await else {
+    let Err(mut error) = copy_file(cluster, &open, (len, len), &copy).await else {
         return Ok(copy);
     };
-    match stated {
-        Some(acknowledged) if acknowledged < len => {
-            tracing::warn!(
-                path,
-                number,
-                acknowledged,
-                len,
-                %error,
-                "the end of a log file cannot be read; it was not acknowledged, and is left out"
-            );
-            let copy = cluster.unfinished();
-            copy_file(cluster, &open, (len, acknowledged), &copy).await?;
-            Ok(copy)
+    if let Some(acknowledged) = stated.filter(|acknowledged| *acknowledged < len) {
+        tracing::warn!(
+            path,
+            number,
+            acknowledged,
+            len,
+            %error,
+            "the end of a log file cannot be read; it was not acknowledged, and is left out"
+        );
+        let copy = cluster.unfinished();
+        match copy_file(cluster, &open, (len, acknowledged), &copy).await {
+            Ok(()) => return Ok(copy),
+            Err(shorter) => error = shorter,
         }
-        _ => Err(error),
     }
+    Err(with_remedy(cluster, (path, number), (len, stated), error).await)
+}
+
+/// Adds to an error of reading an open piece the name by which an operator gives its end up, if a part of it can be read. Which bytes
+/// were acknowledged is not known then, or some of them cannot be read: nothing is left out by itself.
+async fn with_remedy(
+    cluster: &Cluster,
+    (path, number): (&str, u32),
+    (len, stated): (u64, Option<u64>),
+    error: StorageError,
+) -> StorageError {
+    let open = open_key(path, number);
+    let readable = match readable(cluster, &open, len).await {
+        Ok(Some(readable)) if readable < len => readable,
+        _ => return error,
+    };
+    assert!(readable > 0, "the last readable byte was read");
+    let acknowledged = match stated {
+        Some(stated) => format!("at most {stated} of them were acknowledged"),
+        None => "how many of them were acknowledged is not known".to_owned(),
+    };
+    let remedy = cluster.absolute(&synced_key(path, number, readable));
+    StorageError::Io {
+        path: open,
+        operation: "seal",
+        message: format!(
+            "{error}. The first {readable} of its {len} bytes can be read; {acknowledged}. If all its DataNodes run and that stays so, an empty \
+             file with the name {remedy} gives up the others"
+        ),
+    }
+}
+
+/// The number of bytes at the front of a file that can be read; absent if none can, since then the DataNodes may be out of reach.
+async fn readable(cluster: &Cluster, key: &str, len: u64) -> Result<Option<u64>> {
+    let (mut readable, mut unreadable) = (0, len);
+    while readable < unreadable {
+        let middle = readable + (unreadable - readable) / 2;
+        match located::is_readable(cluster, key, len, middle).await? {
+            true => readable = middle + 1,
+            false => unreadable = middle,
+        }
+    }
+    assert!(readable <= len, "the search stays within the file");
+    // The connection may have been lost during the search.
+    let is_certain = readable > 0 && located::is_readable(cluster, key, len, readable - 1).await?;
+    Ok(is_certain.then_some(readable))
 }
 
 /// Copies the first bytes of a file.

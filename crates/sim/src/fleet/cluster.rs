@@ -11,11 +11,13 @@ use super::backups::Archivist;
 use super::clients::Clients;
 use super::node::{Node, SWEEP};
 use super::nodes::Nodes;
+use super::operator;
 use super::snapshots::Keeper;
 use super::{CLIENTS, Fleet, FleetVerdict, LETTERS, STEPS_MAX, table_name};
 use crate::backend::network_faults;
 use crate::network::NetworkFaults;
 use crate::requests::Network;
+use crate::shared::SharedStorage;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -426,7 +428,7 @@ impl Driver {
         .await;
     }
 
-    /// Ends all faults, and waits until every tablet is served.
+    /// Ends all faults, and waits until every tablet is served. An operator helps when the servers have tried for long.
     async fn calm(&self) -> Result<(), String> {
         self.fleet.shared.requests().set_network(Network::default());
         self.fleet.sim.network().set_faults(NetworkFaults::default());
@@ -437,7 +439,12 @@ impl Driver {
         self.fleet.env.sleep(pause).await;
         self.fill_up().await?;
         let mut last = String::new();
-        for _ in 0..ATTEMPTS_MAX {
+        for attempt in 0..ATTEMPTS_MAX {
+            if attempt == ATTEMPTS_MAX / 2
+                && let SharedStorage::Hdfs(hdfs) = &self.fleet.shared
+            {
+                self.fleet.verdict.lock().given_up += operator::give_up_ends(hdfs).await?;
+            }
             match self.status().await {
                 Ok(status) if status.tablets.iter().all(|tablet| tablet.serves) && !status.tablets.is_empty() => {
                     let own = status

@@ -302,6 +302,26 @@ impl Names {
         (file.len, file.is_closed, file.modified_millis) = (blocks.len(), true, now);
     }
 
+    fn named(&self) -> impl Iterator<Item = (&String, FileId)> {
+        self.entries.iter().filter_map(|(path, entry)| match entry {
+            Entry::File(id) => Some((path, *id)),
+            Entry::Directory => None,
+        })
+    }
+
+    pub(super) fn paths(&self) -> Vec<String> {
+        self.named().map(|(path, _)| path.clone()).collect()
+    }
+
+    /// The closed files of which a power loss took the ends, with the number of bytes that are left.
+    pub(super) fn unreadable(&self) -> Vec<(String, usize)> {
+        let shorter = self.named().filter_map(|(path, id)| {
+            let (file, left) = (self.files.get(&id)?, self.blocks.get(&id)?.len());
+            (file.is_closed && left < file.len).then(|| (path.clone(), left))
+        });
+        shorter.collect()
+    }
+
     /// Loses synced bytes of files that are being written.
     pub(super) fn lose_synced(&mut self) -> bool {
         let written = self.files.iter().filter(|(_, file)| !file.is_closed && file.len > 0);
