@@ -12,7 +12,7 @@ use std::sync::Arc;
 use stele_storage::remote::cache::Source;
 use stele_storage::{Result, StorageError};
 
-/// Attempts at reading a byte that may be lost.
+/// Attempts at reading bytes that may be lost.
 const PROBES: u32 = 3;
 
 /// Cheap to clone.
@@ -69,14 +69,15 @@ impl Located {
     }
 }
 
-/// Whether a byte within a finished file can be read, by a few attempts of which each asks for the places of its blocks.
-pub(crate) async fn is_readable(cluster: &Cluster, key: &str, len: u64, offset: u64) -> Result<bool> {
-    assert!(offset < len, "the byte is in the file");
+/// Whether bytes within a finished file can be read, by a few attempts of which each asks for the places of its blocks.
+pub(crate) async fn is_readable(cluster: &Cluster, key: &str, len: u64, (offset, count): (u64, usize)) -> Result<bool> {
+    stele_storage::check_range(key, offset, count, len)?;
+    assert!(count > 0, "nothing can always be read");
     let mut failed = 0;
     loop {
         let reader = finished(cluster, key, len).await?;
-        match cluster.read(&*reader, offset, 1).await {
-            Ok(bytes) if bytes.len() == 1 => return Ok(true),
+        match cluster.read(&*reader, offset, count).await {
+            Ok(bytes) if bytes.len() == count => return Ok(true),
             _ => failed += 1,
         }
         if failed == PROBES || !cluster.pause(failed).await {

@@ -86,7 +86,26 @@ fn an_end_that_was_not_synced_may_be_lost() {
     });
 }
 
-/// Its lease was taken, but the length of its last sync not noted: the NameNode's answers were lost.
+/// Leaves a log file with three synced bytes and more, of which a power loss took any. Its lease was taken before, but the length of its last
+/// sync not noted. Returns its length in bytes as the NameNode knows it.
+async fn lose_an_end(hdfs: &Hdfs, env: &Env) -> u64 {
+    let (_former, mut log) = with_a_log(hdfs, env).await;
+    log.append(&[Bytes::from(vec![b'd'; 5_000])]).await.expect("append");
+    let piece = format!("/data/{LOG}/@00000001.open");
+    while !hdfs.recover_lease(&piece).await.expect("recover") {
+        env.sleep(Duration::from_secs(1)).await;
+    }
+    hdfs.lose_power();
+    hdfs.status(&piece).await.expect("status").len
+}
+
+/// The note that the error of a seal names.
+fn named(error: &StorageError) -> Option<String> {
+    let error = error.to_string();
+    let note = error.split(' ').find(|word| word.contains(".synced-"));
+    note.map(str::to_owned)
+}
+
 #[test]
 fn an_end_of_unknown_worth_is_given_up_by_an_operator_only() {
     let given_up = Arc::new(AtomicU64::new(0));
@@ -94,26 +113,18 @@ fn an_end_of_unknown_worth_is_given_up_by_an_operator_only() {
     simulate(move |hdfs, env| {
         let given_up = counted.clone();
         async move {
-            let (_former, mut log) = with_a_log(&hdfs, &env).await;
-            log.append(&[Bytes::from(vec![b'd'; 5_000])]).await.expect("append");
-            let piece = format!("/data/{LOG}/@00000001.open");
-            while !hdfs.recover_lease(&piece).await.expect("recover") {
-                env.sleep(Duration::from_secs(1)).await;
-            }
-            let len = hdfs.status(&piece).await.expect("status").len;
-            hdfs.lose_power();
+            let len = lose_an_end(&hdfs, &env).await;
             let owner = match own(&hdfs, &env).await {
                 Ok(owner) => owner,
                 Err(error) => {
-                    let error = error.to_string();
-                    let name = error.split(' ').find(|word| word.contains(".synced-")).expect("a name");
+                    let name = named(&error).expect("a name");
                     assert!(name.starts_with(&format!("/data/{LOG}/@00000001.synced-")), "{error}");
                     let file = NewFile {
                         replication: None,
                         permission: 0o600,
                         makes_directories: false,
                     };
-                    let mut noted = hdfs.create(name, file).await.expect("create");
+                    let mut noted = hdfs.create(&name, file).await.expect("create");
                     noted.close().await.expect("close");
                     given_up.fetch_add(1, Ordering::Relaxed);
                     own(&hdfs, &env).await.expect("its end was given up")
@@ -130,6 +141,40 @@ fn an_end_of_unknown_worth_is_given_up_by_an_operator_only() {
     });
     let given_up = given_up.load(Ordering::Relaxed);
     assert!((SEEDS / 4..SEEDS).contains(&given_up), "{given_up}");
+}
+
+/// An outage makes bytes unreadable that are there.
+#[test]
+fn no_error_proposes_to_give_up_bytes_that_an_outage_hides() {
+    let named_in_all = Arc::new(AtomicU64::new(0));
+    let counted = named_in_all.clone();
+    simulate(move |hdfs, env| {
+        let named_in_all = counted.clone();
+        async move {
+            lose_an_end(&hdfs, &env).await;
+            let Some((_, readable)) = hdfs.unreadable().pop() else {
+                return;
+            };
+            let (network, pause) = (hdfs.clone(), Duration::from_millis(8_000 + env.random_below(5_000)));
+            let faults = async {
+                env.sleep(pause).await;
+                for lost in [800, 0] {
+                    network.requests().set_network(Network {
+                        lost,
+                        ..Network::default()
+                    });
+                    env.sleep(Duration::from_millis(env.random_below(2_000))).await;
+                }
+            };
+            let (owned, ()) = futures::future::join(own(&hdfs, &env), faults).await;
+            if let Some(name) = owned.err().as_ref().and_then(named) {
+                assert!(name.ends_with(&format!(".synced-{readable:x}")), "{readable}: {name}");
+                named_in_all.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    let named_in_all = named_in_all.load(Ordering::Relaxed);
+    assert!((SEEDS / 4..SEEDS).contains(&named_in_all), "{named_in_all}");
 }
 
 /// HDFS breaks its promise. The owner must not take the shorter file for all that there was.

@@ -42,6 +42,9 @@ const OWN_SEAL_PAUSE: Duration = Duration::from_secs(60);
 /// Bytes copied at a time.
 const COPY_BYTES: u64 = 4 << 20;
 
+/// Limit of the search for the bytes of a piece that can be read.
+const SEARCH_LIMIT: Duration = Duration::from_secs(60);
+
 /// Ends every growing file, for its writer and for all readers. `Fenced` when another process has become the owner
 /// since this one made its record.
 pub(crate) async fn seal_all(cluster: &Cluster, epoch: u64) -> Result<()> {
@@ -245,9 +248,13 @@ async fn with_remedy(
 ) -> StorageError {
     let open = open_key(path, number);
     let readable = match readable(cluster, &open, len).await {
-        Ok(Some(readable)) if readable < len => readable,
+        Ok(Some(readable)) => readable,
         _ => return error,
     };
+    if stated.is_some_and(|stated| stated <= readable) {
+        // The bytes of the note can be read: something else failed.
+        return error;
+    }
     assert!(readable > 0, "the last readable byte was read");
     let acknowledged = match stated {
         Some(stated) => format!("at most {stated} of them were acknowledged"),
@@ -258,26 +265,35 @@ async fn with_remedy(
         path: open,
         operation: "seal",
         message: format!(
-            "{error}. The first {readable} of its {len} bytes can be read; {acknowledged}. If all its DataNodes run and that stays so, an empty \
-             file with the name {remedy} gives up the others"
+            "{error}. The first {readable} of its {len} bytes can be read; {acknowledged}. If all its DataNodes run, and two attempts in a row find \
+             the same number, an empty file with the name {remedy} gives up the others"
         ),
     }
 }
 
-/// The number of bytes at the front of a file that can be read; absent if none can, since then the DataNodes may be out of reach.
+/// The number of bytes at the front of a file that can be read, if some can and some cannot. Absent also after a search that takes too
+/// long, or that met an outage: then a shorter front would seem to be all.
 async fn readable(cluster: &Cluster, key: &str, len: u64) -> Result<Option<u64>> {
-    let (mut readable, mut unreadable) = (0, len);
-    while readable < unreadable {
-        let middle = readable + (unreadable - readable) / 2;
-        match located::is_readable(cluster, key, len, middle).await? {
-            true => readable = middle + 1,
-            false => unreadable = middle,
+    let deadline = cluster.env.now() + SEARCH_LIMIT;
+    let (mut readable, mut step) = (0, COPY_BYTES);
+    while readable < len && step > 0 {
+        if cluster.env.now() >= deadline {
+            return Ok(None);
+        }
+        let count = step.min(len - readable);
+        match located::is_readable(cluster, key, len, (readable, count as usize)).await? {
+            true => readable += count,
+            false => step = count / 2,
         }
     }
     assert!(readable <= len, "the search stays within the file");
-    // The connection may have been lost during the search.
-    let is_certain = readable > 0 && located::is_readable(cluster, key, len, readable - 1).await?;
-    Ok(is_certain.then_some(readable))
+    if readable == 0 || readable == len {
+        return Ok(None);
+    }
+    // With all attempts of a read. A byte before it shows that the DataNodes are in reach.
+    let source = Located::open(cluster, key, len).await?;
+    let is_end = source.read(readable, 1).await.is_err() && source.read(readable - 1, 1).await.is_ok();
+    Ok(is_end.then_some(readable))
 }
 
 /// Copies the first bytes of a file.

@@ -93,16 +93,16 @@ pub(super) async fn compare(
         }
     }
     // A server that was replaced may put a manifest of a tablet that is no more, whose files were swept.
-    let named = |(_, need): &(&StoredFile, &Need)| knowledge.tablets.contains_key(&need.tablet);
+    let is_named = |need: &Need| knowledge.tablets.contains_key(&need.tablet);
     // A file of which the listing is no proof may be newer, or was still being written then.
     let mut doubtful: BTreeMap<StoredFile, Option<&Need>> = BTreeMap::new();
-    for (file, need) in marks.needed.iter().filter(named) {
+    for (file, need) in marks.needed.iter().filter(|(_, need)| is_named(need)) {
         (checked.files, checked.bytes) = (checked.files + 1, checked.bytes + need.len);
         if listed.get(file) != Some(&need.len) {
             doubtful.insert(*file, Some(need));
         }
     }
-    for file in held.filter(|file| !marks.needed.contains_key(file)) {
+    for file in held.filter(|file| !marks.needed.get(file).is_some_and(is_named)) {
         checked.files += 1;
         if !listed.contains_key(&file) {
             doubtful.insert(file, None);

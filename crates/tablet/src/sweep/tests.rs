@@ -557,6 +557,7 @@ async fn a_lost_file_is_a_finding_only_if_a_tablet_of_the_catalog_names_it() {
     let server = Server::new(&storage, 1);
     let parent = server.create(1, 1).await;
     write_and_flush(&parent, &["a", "z"]).await;
+    take(&storage, 7, &parent).await;
     let stopped = parent.stop_compactions().await;
     let (left, right) = parent
         .divide(&Bytes::from_static(b"m"), TabletId(2), TabletId(3))
@@ -567,22 +568,46 @@ async fn a_lost_file_is_a_finding_only_if_a_tablet_of_the_catalog_names_it() {
     drop(stopped);
     let lost = files(&storage).await.remove(0);
     storage.delete(&lost).await.unwrap();
-    for catalog in [vec![], vec![2], vec![3], vec![2, 3]] {
+    // A round without the snapshot deletes its parts.
+    for (catalog, snapshots) in [
+        (vec![], vec![7]),
+        (vec![2], vec![7]),
+        (vec![3], vec![7]),
+        (vec![2, 3], vec![7]),
+        (vec![2], vec![]),
+        (vec![], vec![]),
+    ] {
         let mut known = knowledge(&[&server], &[]);
         for tablet in &catalog {
             let range = ranges[*tablet as usize - 2].clone();
             known.tablets.insert(TabletId(*tablet), named(1, range));
         }
         let mut sweep = Sweep::new(GRACE);
-        sweep.round(&storage, OLD, &Known(known, Vec::new())).await.unwrap();
-        let checked = sweep.checked().unwrap();
-        let found: Vec<String> = checked.findings.iter().map(Finding::to_string).collect();
-        assert_eq!(found.len(), catalog.len().min(1), "{catalog:?}: {found:?}");
-        let is_named = |found: &String| {
-            catalog
-                .iter()
-                .any(|tablet| *found == format!("tablet {}: {lost} is missing", TabletId(*tablet)))
+        sweep
+            .round(&storage, OLD, &Known(known, snapshots.clone()))
+            .await
+            .unwrap();
+        let found: Vec<String> = sweep
+            .checked()
+            .unwrap()
+            .findings
+            .iter()
+            .map(Finding::to_string)
+            .collect();
+        let of_tablets = catalog.iter().map(|tablet| format!("tablet {}", TabletId(*tablet)));
+        let owners: Vec<String> = match catalog.is_empty() {
+            true => snapshots.iter().map(|_| "a snapshot".to_owned()).collect(),
+            false => of_tablets.collect(),
         };
-        assert!(found.iter().all(is_named), "{catalog:?}: {found:?}");
+        assert_eq!(
+            found.len(),
+            owners.len().min(1),
+            "{catalog:?}, {snapshots:?}: {found:?}"
+        );
+        for finding in found {
+            let (owner, _) = finding.split_once(": ").unwrap();
+            assert!(owners.iter().any(|known| known == owner), "{catalog:?}: {finding}");
+            assert!(finding.ends_with(&format!(": {lost} is missing")), "{finding}");
+        }
     }
 }
