@@ -218,11 +218,14 @@ fn top_and_slow_print_the_same_figures() {
 fn deployed_files_name_metrics_that_exist() {
     let dir = TempDir::new().unwrap();
     let server = start(&dir);
-    // A server prints its addresses before it has made all of its metrics.
+    // A server prints its addresses before it has made all of its metrics. The first sizes of the pools come last.
     let end = Instant::now() + Duration::from_secs(60);
     let metrics = loop {
         let metrics = server.get("/metrics").1;
-        if metrics.contains("\nstele_connections ") {
+        if ["\nstele_connections ", "\nstele_memory_granted_bytes{"]
+            .iter()
+            .all(|late| metrics.contains(late))
+        {
             break metrics;
         }
         assert!(Instant::now() < end, "{metrics}");
